@@ -1,0 +1,38 @@
+"""Block lists from a plane of chosen tiles, in pure torch: no sort, bounded memory."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attn_mods.kernels.chunks import at_once
+
+# Elements of one chunk of rows.
+_CHUNK = 24_576
+
+
+def block_lists(codes: Tensor, code: int) -> tuple[Tensor, Tensor]:
+    """Count and list the tiles of each row that have one code.
+
+    Args:
+        codes: uint8 [batch, heads, rows, columns], of any strides.
+        code: The code to list.
+
+    Returns:
+        counts, int32 [batch, heads, rows], and indices, int32 [batch, heads, rows, columns]: the columns with the code
+        in ascending order, then the others in ascending order, as a stable sort would put them.
+    """
+    batch, heads, rows, columns = codes.shape
+    counts = torch.zeros(batch, heads, rows, dtype=torch.int32, device=codes.device)
+    indices = torch.empty(batch, heads, rows, columns, dtype=torch.int32, device=codes.device)
+    column = torch.arange(columns, dtype=torch.int32, device=codes.device)
+    step = max(1, at_once(_CHUNK, codes.device) // max(1, columns * batch * heads))
+    for start in range(0, rows if indices.numel() else 0, step):
+        here = slice(start, start + step)
+        chosen = codes[:, :, here].contiguous() == code
+        before = chosen.cumsum(-1, dtype=torch.int32)
+        count = before[..., -1:]
+        place = torch.where(chosen, before - 1, count + (column - before))
+        indices[:, :, here].scatter_(-1, place.long(), column.expand(chosen.shape))
+        counts[:, :, here] = count[..., 0]
+    return counts, indices

@@ -1,0 +1,131 @@
+"""What a rule (a mask_mod) must be, and the errors that say what to write instead."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+class RuleError(TypeError):
+    """A rule that is no mask_mod: what it did, and what to write instead."""
+
+
+class ControlFlowError(RuleError):
+    """A rule that reads an index value in Python, which has no single value."""
+
+
+class Unsupported(Exception):
+    """The calculus does not know this; the tiles concerned stay UNKNOWN."""
+
+
+def rule_name(rule: Any) -> str:
+    """The name a message calls a rule by."""
+    return str(getattr(rule, "__qualname__", None) or getattr(rule, "__name__", None) or type(rule).__name__)
+
+
+def check_rule(rule: Any) -> None:
+    """Raise unless the rule can be called as rule(b, h, q_idx, kv_idx) by FlexAttention.
+
+    FlexAttention tells a mask_mod from a score_mod by its number of positional arguments without default, and counts
+    the `self` of a bound method, so a bound method is refused as well.
+
+    Raises:
+        RuleError: With the name of the rule and what to write instead.
+    """
+    name = rule_name(rule)
+    if not callable(rule):
+        raise RuleError(f"{name}: a mask_mod must be callable as mask_mod(b, h, q_idx, kv_idx), got {rule!r}")
+    if inspect.ismethod(rule):
+        raise RuleError(
+            f"{name}: a bound method is no mask_mod, FlexAttention counts its `self` as an argument; return a plain "
+            "function mask_mod(b, h, q_idx, kv_idx) that closes over what it needs"
+        )
+    count = _positional_count(rule)
+    if count != 4:
+        hint = "; five arguments make it a score_mod, which has no BlockMask" if count == 5 else ""
+        raise RuleError(f"{name}: a mask_mod takes four arguments (b, h, q_idx, kv_idx), this one takes {count}{hint}")
+
+
+def _positional_count(rule: Callable[..., Any]) -> int:
+    code = getattr(rule, "__code__", None)
+    if code is not None:
+        return int(code.co_argcount) - len(getattr(rule, "__defaults__", None) or ())
+    try:
+        parameters = inspect.signature(rule).parameters.values()
+    except ValueError:
+        return 4
+    return sum(parameter.default is inspect.Parameter.empty for parameter in parameters)
+
+
+def check_result(rule: Any, result: Any) -> None:
+    """Raise unless what a rule returned is one boolean tensor value per position.
+
+    Args:
+        rule: The rule, for its name.
+        result: What it returned for one position.
+
+    Raises:
+        RuleError: If it is no tensor, or not bool, or not 0-d.
+    """
+    name = rule_name(rule)
+    if not isinstance(result, Tensor):
+        raise RuleError(
+            f"{name}: a mask_mod must return a boolean tensor, this one returned {result!r} ({type(result).__name__}); "
+            "to keep every position write `q_idx >= 0`, or `b.new_ones((), dtype=torch.bool)`"
+        )
+    if result.dtype != torch.bool:
+        raise RuleError(
+            f"{name}: a mask_mod must return a boolean tensor, this one returned {result.dtype}; compare the value, "
+            "such as `value != 0`, or call `.bool()`"
+        )
+    if result.dim() != 0:
+        raise RuleError(
+            f"{name}: a mask_mod must return one value per position, this one returned shape {tuple(result.shape)}; "
+            "reduce it with `.any()` or `.all()`, or index it"
+        )
+
+
+def reads_a_value(rule_label: str, operation: str) -> ControlFlowError:
+    """The error for a Python decision on an index value."""
+    what = {"__bool__": "uses an index value as a Python condition", "__index__": "uses an index value as a Python int"}
+    did = what.get(operation, f"reads an index value in Python (`{operation}`)")
+    return ControlFlowError(
+        f"{rule_label}: the rule {did}; b, h, q_idx and kv_idx stand for all positions at once. Write `&` for `and`, "
+        "`|` for `or`, `~` for `not`, `(lower <= x) & (x < upper)` for a chained comparison, "
+        "torch.where(condition, x, y) for `if`, torch.minimum / torch.maximum for min / max, and `table[index]` on a "
+        "tensor for a list"
+    )
+
+
+@contextmanager
+def no_random_numbers(rule: Any, device: torch.device) -> Iterator[None]:
+    """Raise if a rule draws random numbers: it would keep other positions each time it is evaluated.
+
+    Raises:
+        RuleError: After the generators are put back.
+    """
+    before = torch.get_rng_state()
+    device_before = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    yield
+    drawn = not torch.equal(torch.get_rng_state(), before)
+    torch.set_rng_state(before)
+    if device_before is not None:
+        drawn = drawn or not torch.equal(torch.cuda.get_rng_state(device), device_before)
+        torch.cuda.set_rng_state(device_before, device)
+    if drawn:
+        raise RuleError(
+            f"{rule_name(rule)}: the rule draws random numbers, so it would keep other positions each time; draw them "
+            "once, outside the rule, and index the tensor"
+        )
+
+
+def describe(error: Exception) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {error}"
