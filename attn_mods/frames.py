@@ -1,0 +1,174 @@
+"""The frames of masks: shifted positions, and positions counted inside each document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from attn_mods import checks
+from attn_mods.algebra import Wrapper
+from attn_mods.band import Band
+from attn_mods.documents import check_total, document_and_start, document_total
+from attn_mods.mask import Frame, Mask, MaskMod, Offset
+from attn_mods.tiles import Grid, States
+
+
+def _may_be_negative(offset: Offset) -> bool:
+    return isinstance(offset, Tensor) or offset < 0
+
+
+@dataclass(frozen=True, eq=False)
+class Shifted(Wrapper):
+    """``mask.shift(q, kv)``: the mask seen from first query position q and first key position kv."""
+
+    mask: Mask
+    q: Offset = 0
+    kv: Offset = 0
+
+    @property
+    def name(self) -> str:
+        """The name inside."""
+        return self.mask.name
+
+    def mask_mod(self) -> MaskMod:
+        """The rule at moved positions."""
+        mask, q, kv = self.mask.mask_mod(), self.q, self.kv
+
+        def shifted(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+            return mask(b, h, q_idx + q, kv_idx + kv)
+
+        def shifted_within_sequence(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+            i, j = q_idx + q, kv_idx + kv
+            return mask(b, h, i.clamp(min=0), j.clamp(min=0)) & (i >= 0) & (j >= 0)
+
+        return shifted_within_sequence if _may_be_negative(q) or _may_be_negative(kv) else shifted
+
+    def dense(self, q_len: int, kv_len: int) -> Tensor:
+        """A window of the dense mask; rows and columns before position 0 are empty."""
+        q, kv = int(self.q), int(self.kv)
+        inner = self.mask.dense(max(q_len + q, 0), max(kv_len + kv, 0))[..., max(q, 0) :, max(kv, 0) :]
+        rows, columns = min(max(-q, 0), q_len), min(max(-kv, 0), kv_len)
+        return torch.nn.functional.pad(inner, (columns, 0, rows, 0), value=False)
+
+    def band(self) -> Band | None:
+        """The moved band; None for offsets that are tensors or below 0."""
+        inner = self.mask.band()
+        if inner is None or isinstance(self.q, Tensor) or isinstance(self.kv, Tensor) or self.q < 0 or self.kv < 0:
+            return None
+        return inner.shift(self.q, self.kv)
+
+    def check_lengths(self, q_end: int | None, kv_end: int | None) -> None:
+        """The mask inside checks the moved positions."""
+        self.mask.check_lengths(_moved(q_end, self.q), _moved(kv_end, self.kv))
+
+    def has_own_tile_states(self) -> bool:
+        """Whether the mask inside has, and the grid can be moved onto it."""
+        return not (_may_be_negative(self.q) or _may_be_negative(self.kv)) and self.mask.has_own_tile_states()
+
+    def tile_states(self, grid: Grid) -> States:
+        """The states of the mask inside on the moved grid."""
+        if not self.has_own_tile_states():
+            return super().tile_states(grid)
+        return self.mask.tile_states(replace(grid, q_offset=grid.q_offset + self.q, kv_offset=grid.kv_offset + self.kv))
+
+
+def _moved(end: int | None, offset: Offset) -> int | None:
+    return None if end is None or isinstance(offset, Tensor) else end + offset
+
+
+@dataclass(frozen=True, eq=False)
+class PerDocument(Wrapper):
+    """``mask.per_document(cu_seqlens)``: the mask inside each document, in positions of that document."""
+
+    mask: Mask
+    cu_seqlens: Tensor
+    cu_seqlens_kv: Tensor | None = None
+    total: int | None = field(init=False, repr=False, default=None)
+    total_kv: int | None = field(init=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "total", checks.boundaries("per_document", "cu_seqlens", self.cu_seqlens))
+        object.__setattr__(self, "total_kv", self.total)
+        if self.cu_seqlens_kv is None:
+            return
+        object.__setattr__(self, "total_kv", checks.boundaries("per_document", "cu_seqlens_kv", self.cu_seqlens_kv))
+        if self.cu_seqlens_kv.shape != self.cu_seqlens.shape:
+            checks.fail(
+                "per_document",
+                "cu_seqlens and cu_seqlens_kv must name the same number of documents",
+                f"{self.cu_seqlens.numel() - 1} and {self.cu_seqlens_kv.numel() - 1}",
+                "give a document without keys or queries the length 0",
+            )
+
+    @property
+    def frame(self) -> Frame:  # type: ignore[override]
+        """ "cross" with boundaries of its own for the keys, else "self": the rule reads the document of i."""
+        return "self" if self.cu_seqlens_kv is None else "cross"
+
+    @property
+    def name(self) -> str:
+        """The name inside."""
+        return f"{self.mask.name}.per_document"
+
+    @property
+    def _kv_side(self) -> Tensor:
+        return self.cu_seqlens if self.cu_seqlens_kv is None else self.cu_seqlens_kv
+
+    def mask_mod(self) -> MaskMod:
+        """Same document, and the rule at positions counted from its start."""
+        mask = self.mask.mask_mod()
+        q_document, q_start = document_and_start(self.cu_seqlens, document_total(self.name, self.total))
+        kv_document, kv_start = document_and_start(self._kv_side, document_total(self.name, self.total_kv))
+
+        def per_document(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+            same = q_document[q_idx] == kv_document[kv_idx]
+            return same & mask(b, h, q_idx - q_start[q_idx], kv_idx - kv_start[kv_idx])
+
+        return per_document
+
+    def dense(self, q_len: int, kv_len: int) -> Tensor:
+        """The dense masks of the documents along the diagonal."""
+        batch, heads = self.batch_and_heads()
+        q_total, kv_total = int(self.cu_seqlens[-1]), int(self._kv_side[-1])
+        out = torch.zeros(batch, heads, q_total, kv_total, dtype=torch.bool, device=self.cu_seqlens.device)
+        for q0, q1, kv0, kv1 in self._documents():
+            out[:, :, q0:q1, kv0:kv1] = self.mask.dense(q1 - q0, kv1 - kv0)
+        return out[:, :, :q_len, :kv_len]
+
+    def _documents(self) -> Iterator[tuple[int, int, int, int]]:
+        q_side, kv_side = self.cu_seqlens.tolist(), self._kv_side.tolist()
+        return zip(q_side[:-1], q_side[1:], kv_side[:-1], kv_side[1:], strict=True)
+
+    def band(self) -> Band | None:
+        """The band inside, which no document boundary moves, cut at the boundaries."""
+        inner = self.mask.band()
+        if inner is None or inner.cu_seqlens is not None or self.cu_seqlens_kv is not None:
+            return None
+        return Band(inner.left, inner.right, self.cu_seqlens)
+
+    def check_lengths(self, q_end: int | None, kv_end: int | None) -> None:
+        """The keys end where their boundaries end; the queries lie inside theirs."""
+        field_name = "cu_seqlens" if self.cu_seqlens_kv is None else "cu_seqlens_kv"
+        check_total(self.name, field_name, self.total_kv, kv_end)
+        if self.total is not None and q_end is not None and q_end > self.total:
+            checks.fail(
+                self.name,
+                f"the queries must end at or before cu_seqlens[-1] = {self.total}",
+                q_end,
+                "check q_len and q_offset against the boundaries",
+            )
+        if self.total is not None:
+            for q0, q1, kv0, kv1 in self._documents():
+                if q1 > q0 and kv1 > kv0:
+                    self.mask.check_lengths(q1 - q0, kv1 - kv0)
+
+    def has_own_tile_states(self) -> bool:
+        """Never: a closed form in document positions is none in packed ones."""
+        return False
+
+    def tile_states(self, grid: Grid) -> States:
+        """States of the whole rule."""
+        return Mask.tile_states(self, grid)

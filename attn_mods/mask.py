@@ -1,0 +1,248 @@
+"""Mask: which keys a query sees. Its algebra, its frames and its BlockMask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, NoReturn
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
+
+from attn_mods import checks
+from attn_mods.band import Band
+from attn_mods.block_mask import build_block_mask
+from attn_mods.entry import Entry, entry_name
+from attn_mods.parameters import Parameterised
+from attn_mods.provenance import remember_mask
+from attn_mods.tiles import Grid, States
+from attn_mods.tiles import tile_states as calculate_tile_states
+
+MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""``mask_mod(b, h, q_idx, kv_idx)``: 0-d integer tensors to a 0-d bool tensor, True = the query sees the key."""
+
+Frame = Literal["self", "cross", "keys"]
+"""What i means to a rule: a position of the keys' own sequence, of another sequence, or nothing."""
+
+Offset = int | Tensor
+"""An absolute position: an int or a 0-d integer tensor."""
+
+
+class Mask(Parameterised):
+    """Base of all masks: subclass it as a frozen dataclass, write ``mask_mod`` and ``dense``.
+
+    ``a & b``, ``a | b``, ``~a`` and ``a - b`` combine masks in one frame of absolute positions.
+
+    Attributes:
+        entry: Metadata of a mask of the catalogue.
+        frame: "self" if i and j are positions of one sequence, "cross" if of two, "keys" if the rule does not read i.
+    """
+
+    entry: ClassVar[Entry]
+    frame: ClassVar[Frame] = "self"
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "entry" in cls.__dict__:
+            cls.entry = replace(cls.entry, name=entry_name(cls.__name__), kind="mask", build=cls)
+
+    @property
+    def name(self) -> str:
+        """The entry's name, or the class name of what has no entry."""
+        entry = getattr(self, "entry", None)
+        return entry.name if entry is not None else entry_name(type(self).__name__)
+
+    def mask_mod(self) -> MaskMod:
+        """The rule as FlexAttention takes it: a plain closure over the parameters."""
+        raise NotImplementedError(f"{type(self).__name__} must define mask_mod()")
+
+    def dense(self, q_len: int, kv_len: int) -> Tensor:
+        """The whole mask, written independently of the rule.
+
+        Returns:
+            bool [q_len, kv_len] or [B|1, H|1, q_len, kv_len] on the parameters' device, True = visible.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define dense()")
+
+    def band(self) -> Band | None:
+        """The same mask as a Band, or None where no Band is equal."""
+        return None
+
+    def batch_and_heads(self) -> tuple[int, int]:
+        """(B, H) that the parameters ask for; 1 where the rule does not depend on the axis."""
+        return 1, 1
+
+    def check_lengths(self, q_end: int | None, kv_end: int | None) -> None:
+        """Raise if the parameters do not describe these positions.
+
+        Args:
+            q_end: One past the last query position; None if only the device knows it.
+            kv_end: One past the last key position; None if only the device knows it.
+        """
+
+    def tile_states(self, grid: Grid) -> States:
+        """What is certain of each tile; override it with a closed form where the calculus is loose."""
+        return calculate_tile_states(self.mask_mod(), grid)
+
+    def has_own_tile_states(self) -> bool:
+        """Whether this mask, or a part of it, overrides ``tile_states``."""
+        return type(self).tile_states is not Mask.tile_states
+
+    def block_mask(
+        self,
+        q_len: int,
+        kv_len: int | None = None,
+        *,
+        B: int | None = None,
+        H: int | None = None,
+        device: torch.device | str | None = None,
+        block_size: int | tuple[int, int] = 128,
+        q_offset: Offset | None = None,
+        separate_full_blocks: bool = True,
+    ) -> BlockMask:
+        """The exact BlockMask, without evaluating q_len x kv_len positions.
+
+        Args:
+            q_len: Number of queries.
+            kv_len: Number of keys; q_len if None.
+            B: Batch size of the lists; what the parameters ask for if None.
+            H: Number of query heads of the lists; what the parameters ask for if None.
+            device: Where the lists are made; the parameters' device if None.
+            block_size: Tokens per block, or (query tokens, key tokens).
+            q_offset: Absolute position of the first query. Required for a "self" rule when q_len != kv_len.
+            separate_full_blocks: Whether blocks without a hidden pair get lists of their own.
+
+        Returns:
+            BlockMask equal to eager ``torch.create_block_mask`` list for list.
+
+        Raises:
+            ValueError: Lengths, sizes or devices that do not fit the parameters.
+        """
+        kv_len = q_len if kv_len is None else kv_len
+        placed = self.place(q_len, kv_len, q_offset)
+        return placed.placed_block_mask(q_len, kv_len, B, H, device, block_size, separate_full_blocks)
+
+    def placed_block_mask(
+        self,
+        q_len: int,
+        kv_len: int,
+        B: int | None = None,
+        H: int | None = None,
+        device: torch.device | str | None = None,
+        block_size: int | tuple[int, int] = 128,
+        separate_full_blocks: bool = True,
+    ) -> BlockMask:
+        """``block_mask`` of a mask that ``place`` has already put at its offset and checked."""
+        own_batch, own_heads = self.batch_and_heads()
+        grid = Grid(
+            q_len,
+            kv_len,
+            (block_size, block_size) if isinstance(block_size, int) else block_size,
+            B=_list_size(self.name, "B", B, own_batch),
+            H=_list_size(self.name, "H", H, own_heads),
+            device=self.resolve_device(device),
+        )
+        states = self.tile_states(grid) if self.has_own_tile_states() else None
+        built = build_block_mask(self.mask_mod(), grid, states=states, separate_full_blocks=separate_full_blocks)
+        remember_mask(built, self)
+        return built
+
+    def place(self, q_len: int, kv_len: int, q_offset: Offset | None = None) -> Mask:
+        """This mask with its first query at ``q_offset``, checked against the lengths.
+
+        Raises:
+            ValueError: A "self" rule with q_len != kv_len and no q_offset, or lengths the parameters do not describe.
+        """
+        if q_offset is None and q_len != kv_len and self.frame == "self":
+            checks.fail(
+                self.name,
+                "q_len != kv_len needs q_offset, the absolute position of the first query",
+                f"q_len={q_len}, kv_len={kv_len}",
+                f"pass q_offset={kv_len - q_len} if the queries are the last {q_len} positions, 0 if the first",
+            )
+        placed = self if q_offset is None else self.shift(q=q_offset)
+        placed.check_lengths(q_len, kv_len)
+        return placed
+
+    def resolve_device(self, device: torch.device | str | None) -> torch.device:
+        """``device``, else that of the tensors, else torch's default.
+
+        Raises:
+            ValueError: The tensors are elsewhere.
+        """
+        own = self.device
+        if device is None:
+            return own if own is not None else torch.get_default_device()
+        wanted = torch.empty(0, device=device).device
+        if own is not None and own != wanted:
+            checks.fail(self.name, f"its tensors must be on {wanted}", own, f'move them with .to("{wanted}")')
+        return wanted
+
+    def shift(self, q: Offset = 0, kv: Offset = 0) -> Mask:
+        """The mask seen from first query position ``q`` and first key position ``kv``: i = q_idx + q, j = kv_idx + kv.
+
+        A position below 0 sees nothing and is seen by nothing.
+        """
+        moved_q, moved_kv = checks.offset(self.name, "q", q), checks.offset(self.name, "kv", kv)
+        return frames.Shifted(self, moved_q, moved_kv)
+
+    def per_document(self, cu_seqlens: Tensor, cu_seqlens_kv: Tensor | None = None) -> Mask:
+        """The mask within each document, positions counted from the document's first token.
+
+        Args:
+            cu_seqlens: Document boundaries of the queries, integer [documents + 1], from 0 to the length.
+            cu_seqlens_kv: Those of the keys if they are packed otherwise (cross attention); None = the same.
+        """
+        return frames.PerDocument(self, cu_seqlens, cu_seqlens_kv)
+
+    @staticmethod
+    def from_mask_mod(mask_mod: MaskMod, *, B: int = 1, H: int = 1, frame: Frame = "self", name: str = "") -> Mask:
+        """A user's rule as a mask.
+
+        Args:
+            mask_mod: ``mask_mod(b, h, q_idx, kv_idx) -> bool``.
+            B: Batch size if the rule depends on b.
+            H: Number of query heads if it depends on h.
+            frame: What q_idx means, see ``Frame``.
+            name: Name in messages; the function's own if empty.
+        """
+        return user_rule.UserRule(mask_mod, B, H, frame, name or getattr(mask_mod, "__name__", "user_rule"))
+
+    def __and__(self, other: Mask) -> Mask:
+        return algebra.And(self, other) if isinstance(other, Mask) else NotImplemented
+
+    def __or__(self, other: Mask) -> Mask:
+        return algebra.Or(self, other) if isinstance(other, Mask) else NotImplemented
+
+    def __sub__(self, other: Mask) -> Mask:
+        return algebra.And(self, algebra.Not(other)) if isinstance(other, Mask) else NotImplemented
+
+    def __invert__(self) -> Mask:
+        return algebra.Not(self)
+
+    def __bool__(self) -> NoReturn:
+        checks.fail(
+            self.name,
+            "a mask has no truth value",
+            "`and`, `or`, `not` or `if` on a mask",
+            "combine masks with & | ~ and -",
+            TypeError,
+        )
+
+
+def _list_size(name: str, axis: str, asked: int | None, own: int) -> int:
+    if asked is None or asked == own:
+        return own
+    if own != 1:
+        checks.fail(
+            name,
+            f"{axis} must be {own}, the size of its parameters",
+            asked,
+            f"leave {axis} out, or pass parameters for {asked}",
+        )
+    return asked
+
+
+# The compositions are masks themselves: their modules import this one, so it can name them only once Mask exists.
+from attn_mods import algebra, frames, user_rule  # noqa: E402

@@ -1,0 +1,189 @@
+"""What Mask, Score and Recipe share: typed fields, of which some are tensors and some are parts of the same kind."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from attn_mods import checks
+from attn_mods.rules import rule_state, tensor_state
+
+STATIC_TYPES = (int, float, bool, str, type(None), torch.dtype)
+
+
+class Parameterised:
+    """A frozen dataclass whose fields are static values, tensors or other Parameterised parts.
+
+    ``==`` stays identity; ``key()`` is what caches go by. Instances pickle and deep-copy.
+
+    Attributes:
+        constants: Float tensor fields that are computed from other fields, so not learned.
+    """
+
+    constants: ClassVar[frozenset[str]] = frozenset()
+    _classes: ClassVar[dict[str, type[Parameterised]]] = {}
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        Parameterised._classes[f"{cls.__module__}.{cls.__qualname__}"] = cls
+
+    def _fields(self) -> Iterator[tuple[str, Any]]:
+        for item in fields(self):  # type: ignore[arg-type]  # every concrete subclass is a dataclass
+            if item.init:
+                yield item.name, getattr(self, item.name)
+
+    def parts(self) -> dict[str, Parameterised]:
+        """The fields that are masks, scores or recipes themselves."""
+        return {name: value for name, value in self._fields() if isinstance(value, Parameterised)}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors this depends on by name; those of parts are named ``part.field``."""
+        found: dict[str, Tensor] = {}
+        for name, value in self._fields():
+            if isinstance(value, Tensor):
+                found[name] = value
+            elif isinstance(value, Parameterised):
+                found.update({f"{name}.{inner}": tensor for inner, tensor in value.tensors().items()})
+        return found
+
+    def learnable(self) -> frozenset[str]:
+        """The names in ``tensors()`` of those that may be trained: float, and no constants."""
+        found: set[str] = set()
+        for name, value in self._fields():
+            if isinstance(value, Tensor) and value.is_floating_point() and name not in self.constants:
+                found.add(name)
+            elif isinstance(value, Parameterised):
+                found.update(f"{name}.{inner}" for inner in value.learnable())
+        return frozenset(found)
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        """A copy with the named tensors (the names of ``tensors()``) in place of its own, checked as at construction.
+
+        Raises:
+            ValueError: A name that ``tensors()`` does not have.
+        """
+        unknown = set(tensors) - set(self.tensors())
+        if unknown:
+            checks.fail(
+                type(self).__name__,
+                "with_tensors takes the names that tensors() returns",
+                sorted(unknown),
+                f"use some of {sorted(self.tensors())}",
+            )
+        changes: dict[str, Any] = {}
+        for name, value in self._fields():
+            if isinstance(value, Tensor) and name in tensors:
+                changes[name] = tensors[name]
+            elif isinstance(value, Parameterised):
+                inner = {key[len(name) + 1 :]: t for key, t in tensors.items() if key.startswith(f"{name}.")}
+                if inner:
+                    changes[name] = value.with_tensors(inner)
+        return replace(self, **changes) if changes else self  # type: ignore[type-var]
+
+    def to(self, device: torch.device | str) -> Self:
+        """A copy with every tensor on ``device``."""
+        return self.with_tensors({name: tensor.to(device) for name, tensor in self.tensors().items()})
+
+    @property
+    def device(self) -> torch.device | None:
+        """The device of its tensors, or None if it has none.
+
+        Raises:
+            ValueError: The tensors are on several devices.
+        """
+        devices = {tensor.device for tensor in self.tensors().values()}
+        if len(devices) > 1:
+            names = ", ".join(f"{name} on {tensor.device}" for name, tensor in self.tensors().items())
+            checks.fail(type(self).__name__, "all tensors must be on one device", names, "move it with .to(device)")
+        return devices.pop() if devices else None
+
+    def key(self) -> tuple[Any, ...]:
+        """Class, static fields, identity and version of the tensors: equal keys mean the same mask or score.
+
+        A key keeps its tensors alive, so that no other takes their identity over. Not seen are changes that torch
+        does not count, made through ``tensor.data`` or a NumPy view.
+        """
+        values: list[Any] = [type(self)]
+        for name, value in self._fields():
+            if isinstance(value, Tensor):
+                values.append((name, tensor_state(value)))
+            elif isinstance(value, Parameterised):
+                values.append((name, value.key()))
+            elif isinstance(value, (*STATIC_TYPES, tuple)):
+                values.append((name, type(value), value))
+            else:
+                values.append((name, rule_state(value)))
+        return tuple(values)
+
+    def integers(self) -> list[int]:
+        """The integers this depends on, in the order of the fields; those of parts in their place."""
+        found: list[int] = []
+        for _, value in self._fields():
+            if isinstance(value, Parameterised):
+                found.extend(value.integers())
+            elif _is_integer(value):
+                found.append(value)
+        return found
+
+    def structure(self) -> str:
+        """Classes and static fields as text, without the values of ``tensors()`` and ``integers()``.
+
+        ``from_structure`` inverts it. A compiler may hold an integer as a symbol, which no text can.
+        """
+        return repr(self._structure())
+
+    def _structure(self) -> tuple[Any, ...]:
+        values: list[Any] = []
+        for name, value in self._fields():
+            if isinstance(value, Tensor):
+                values.append((name, "tensor", None))
+            elif isinstance(value, Parameterised):
+                values.append((name, "part", value._structure()))
+            elif _is_integer(value):
+                values.append((name, "integer", None))
+            elif isinstance(value, torch.dtype):
+                values.append((name, "dtype", str(value).removeprefix("torch.")))
+            elif isinstance(value, float):
+                values.append((name, "float", str(value)))
+            elif isinstance(value, (*STATIC_TYPES, tuple)):
+                values.append((name, "static", value))
+            else:
+                checks.fail(
+                    type(self).__name__,
+                    f"the field {name} must be a number, a text, a tuple or a tensor to be described as text",
+                    checks.describe(value),
+                    "build its block_mask outside of the compiled function and pass it in",
+                    TypeError,
+                )
+        return (f"{type(self).__module__}.{type(self).__qualname__}", tuple(values))
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
+
+
+def from_structure(structure: str, tensors: Sequence[Tensor], integers: Sequence[int]) -> Parameterised:
+    """The object whose ``structure()``, ``tensors()`` and ``integers()`` are given."""
+    return _restore(ast.literal_eval(structure), iter(tensors), iter(integers))
+
+
+def _restore(structure: tuple[Any, ...], tensors: Iterator[Tensor], integers: Iterator[int]) -> Parameterised:
+    class_name, values = structure
+    restored: dict[str, Any] = {}
+    for name, kind, value in values:
+        if kind == "tensor":
+            restored[name] = next(tensors)
+        elif kind == "integer":
+            restored[name] = next(integers)
+        elif kind == "part":
+            restored[name] = _restore(value, tensors, integers)
+        elif kind == "float":
+            restored[name] = float(value)
+        else:
+            restored[name] = getattr(torch, value) if kind == "dtype" else value
+    return Parameterised._classes[class_name](**restored)
