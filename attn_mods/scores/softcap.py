@@ -1,0 +1,72 @@
+"""Scores are squeezed smoothly into (-cap, cap).
+
+Rule: score -> cap * tanh(score / cap).
+From: Gemma Team, "Gemma 2", section 2; Grok-1.
+Trap: the cap acts on the scaled scores and before the mask; capping masked scores would let hidden keys back in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from attn_mods import checks
+from attn_mods.entry import Case, Entry, Model, Paper
+from attn_mods.score import Score, ScoreMod
+
+
+@dataclass(frozen=True, eq=False)
+class Softcap(Score):
+    """score -> cap * tanh(score / cap).
+
+    Args:
+        cap: Bound of the scores' magnitude, > 0; in units of ``scale * q . k``.
+
+    Raises:
+        ValueError: cap <= 0 or not finite.
+        TypeError: cap is not a number.
+
+    References:
+        Gemma Team 2024, arXiv 2408.00118, section 2 (logit soft-capping).
+    """
+
+    frame = "keys"
+
+    cap: float
+
+    entry = Entry(
+        title="Softcap",
+        summary="Scores are squeezed smoothly into (-cap, cap).",
+        papers=(Paper("Gemma 2: Improving Open Language Models at a Practical Size", "2408.00118", where="section 2"),),
+        models=(Model("Gemma 2", field="attn_logit_softcapping"), Model("Grok-1")),
+        tags=frozenset({"bounded"}),
+        cases={
+            "tiny": Case(lambda q_len, kv_len, device: Softcap(cap=1.0)),
+            "bench": Case(lambda q_len, kv_len, device: Softcap(cap=50.0)),
+        },
+        traps=("The cap comes after the scale and before the mask; with a bias the order must be written, with >>.",),
+    )
+
+    def __post_init__(self) -> None:
+        remedy = "pass a positive number such as 50.0, or leave the score out for no cap"
+        if isinstance(self.cap, bool) or not isinstance(self.cap, (int, float)):
+            checks.fail(self.name, "cap must be a number", checks.describe(self.cap), remedy, TypeError)
+        if not 0 < self.cap < float("inf"):
+            checks.fail(self.name, "cap must be positive and finite", self.cap, remedy)
+
+    def score_mod(self, backend: str = "flex") -> ScoreMod:
+        """The rule cap * tanh(score / cap)."""
+        # As text: a compiler takes a captured float that differs from the last one for a variable, and flex refuses it.
+        text = repr(float(self.cap))
+
+        def softcap(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+            cap = float(text)
+            return cap * torch.tanh(score / cap)
+
+        return softcap
+
+    def dense(self, scores: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        """The same through the exponential function."""
+        return self.cap * (1 - 2 / (torch.exp(2 * scores / self.cap) + 1))
