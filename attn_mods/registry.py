@@ -1,0 +1,98 @@
+"""Look entries up by name: masks.ALL, scores.ALL and, once they exist, models.ALL."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from attn_mods import checks, masks, scores
+from attn_mods.entry import Entry, Kind
+
+
+def _entries() -> dict[str, Entry]:
+    listed: Iterable[Any] = (*masks.ALL, *scores.ALL)
+    entries = [item if isinstance(item, Entry) else item.entry for item in listed]
+    return {entry.name: entry for entry in entries}
+
+
+def names(kind: Kind | None = None, tag: str | None = None) -> list[str]:
+    """Names of all entries, in the order of the catalogue.
+
+    Args:
+        kind: Only "mask", "score" or "model" entries.
+        tag: Only entries with this tag.
+
+    Raises:
+        ValueError: A kind or tag that no entry has.
+    """
+    entries = _entries().values()
+    _check_choice("kind", kind, {"mask", "score", "model"})
+    _check_choice("tag", tag, {word for entry in entries for word in entry.tags})
+    return [
+        entry.name for entry in entries if (kind is None or entry.kind == kind) and (tag is None or tag in entry.tags)
+    ]
+
+
+def info(name: str) -> Entry:
+    """The entry of that name.
+
+    Raises:
+        KeyError: No such entry; the message names near misses.
+    """
+    entries = _entries()
+    if name not in entries:
+        near = difflib.get_close_matches(name, entries, n=3, cutoff=0.5)
+        remedy = f"did you mean {' or '.join(near)}?" if near else "see attn_mods.names() for all of them"
+        raise UnknownEntryError(f"attn_mods: there is no entry {name!r}; {remedy}")
+    return entries[name]
+
+
+class UnknownEntryError(KeyError):
+    """A name the catalogue does not have."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def get(name: str, **parameters: Any) -> Any:
+    """The mask or score of that name with these parameters; for a "model" entry a list of Recipes, one a layer.
+
+    Raises:
+        KeyError: No such entry.
+        TypeError: Parameters the entry does not have.
+    """
+    entry = info(name)
+    if entry.build is None:
+        raise TypeError(f"{name}: the entry cannot be built from parameters")
+    try:
+        return entry.build(**parameters)
+    except TypeError as error:
+        if "argument" not in str(error):
+            raise
+        fields = [field for field in getattr(entry.build, "__dataclass_fields__", {}) if field != "entry"]
+        checks.fail(
+            name,
+            f"the parameters are {', '.join(fields) or 'none'}",
+            ", ".join(parameters) or "none",
+            f"see attn_mods.info({name!r}) and the docstring",
+            TypeError,
+        )
+
+
+def find(text: str) -> list[str]:
+    """Names of the entries whose name, title, summary, papers, models or tags contain ``text``, case ignored."""
+    return [entry.name for entry in _entries().values() if text.lower() in _searched(entry)]
+
+
+def _searched(entry: Entry) -> str:
+    papers = [f"{paper.title} {paper.arxiv}" for paper in entry.papers]
+    models = [f"{model.name} {model.field}" for model in entry.models]
+    return " ".join([entry.name, entry.title, entry.summary, *papers, *models, *sorted(entry.tags)]).lower()
+
+
+def _check_choice(what: str, value: str | None, choices: set[str]) -> None:
+    if value is not None and value not in choices:
+        near = difflib.get_close_matches(value, choices, n=2, cutoff=0.5)
+        remedy = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(sorted(choices))}"
+        raise ValueError(f"attn_mods: no entry has the {what} {value!r}; {remedy}")
