@@ -1,0 +1,122 @@
+"""What a backend is: one way to compute attention that says what it can do before it does it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
+
+from attn_mods.recipe import Recipe
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """Sizes of q [batch, q_heads, q_len, head_dim], k [.., kv_heads, kv_len, head_dim] and v [.., value_dim]."""
+
+    batch: int
+    q_heads: int
+    kv_heads: int
+    q_len: int
+    kv_len: int
+    head_dim: int
+    value_dim: int
+
+    @classmethod
+    def of(cls, q: Tensor, k: Tensor, v: Tensor) -> Shapes:
+        """The sizes of these tensors."""
+        return cls(q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3])
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a call asks for besides the output.
+
+    Attributes:
+        input_gradients: Gradients of q, k or v.
+        parameter_gradients: Gradients of the recipe's tensors, the sink's among them.
+        lse: The log-sum-exp of each row.
+        invariant: Bits that do not depend on padding or batch size.
+        kernel_options: Options handed to the kernel.
+        block_mask: A BlockMask was handed in.
+        compiling: The call is being traced by the user's own torch.compile.
+    """
+
+    input_gradients: bool = False
+    parameter_gradients: bool = False
+    lse: bool = False
+    invariant: bool = False
+    kernel_options: bool = False
+    block_mask: bool = False
+    compiling: bool = False
+
+    @property
+    def training(self) -> bool:
+        """Whether any gradient is asked for."""
+        return self.input_gradients or self.parameter_gradients
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a backend does not compute a call.
+
+    Attributes:
+        text: The reason, without the backend's name.
+        mendable: Whether the caller can lift it: then "auto" raises it instead of taking a slower backend.
+    """
+
+    text: str
+    mendable: bool = False
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One checked call of ``attention``: tensors of one dtype, the recipe at its offset."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    recipe: Recipe
+    needs: Needs
+    block_mask: BlockMask | None = None
+    kernel_options: Mapping[str, Any] | None = None
+
+    @property
+    def shapes(self) -> Shapes:
+        """Sizes of q, k and v."""
+        return Shapes.of(self.q, self.k, self.v)
+
+
+class Backend(ABC):
+    """One way to compute attention.
+
+    Attributes:
+        name: Its row in ``explain`` and the value of ``backend=``.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def supports(
+        self, recipe: Recipe, shapes: Shapes, dtype: torch.dtype, device: torch.device, needs: Needs
+    ) -> Reason | None:
+        """None if it computes exactly this, else why not. Touches no tensor values."""
+
+    @abstractmethod
+    def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        """Compute a supported call.
+
+        Returns:
+            out [B, Hq, q_len, Dv] in the dtype of q, and lse [B, Hq, q_len] if the call needs it.
+        """
+
+    def is_dense(self, recipe: Recipe, shapes: Shapes) -> bool:
+        """Whether it would hold a q_len x kv_len matrix: "auto" takes such a backend last."""
+        return False

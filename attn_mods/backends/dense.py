@@ -1,0 +1,23 @@
+"""A recipe's rules on the whole q_len x kv_len matrix, for backends that take a mask or compute densely."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attn_mods.evaluation import evaluate_everywhere
+from attn_mods.mask import Mask
+from attn_mods.score import Score
+
+
+def dense_mask(mask: Mask, q_len: int, kv_len: int, device: torch.device) -> Tensor:
+    """The mask's rule at every position, bool [B|1, H|1, q_len, kv_len], True = visible."""
+    batch, heads = mask.batch_and_heads()
+    b, h, q, kv = (torch.arange(size, device=device) for size in (batch, heads, q_len, kv_len))
+    return evaluate_everywhere(mask.mask_mod(), b, h, q, kv)
+
+
+def dense_score(score: Score, scores: Tensor, backend: str) -> Tensor:
+    """The score's rule on scores [B, H, q_len, kv_len]."""
+    b, h, q, kv = (torch.arange(size, device=scores.device) for size in scores.shape)
+    return evaluate_everywhere(score.score_mod(backend), b, h, q, kv, scores)

@@ -1,0 +1,166 @@
+"""flex: compiled flex_attention, which skips the blocks a mask leaves empty.
+
+Never run uncompiled: eager flex_attention ignores the block lists and holds the whole q_len x kv_len matrix. On a GPU
+the kernels are tuned (mode "max-autotune-no-cudagraphs"); on a CPU there is one kernel and nothing to tune, so the
+default mode compiles the same code in half the time.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
+
+from attn_mods.backends.base import Backend, Call, Needs, Reason, Shapes
+from attn_mods.backends.block_masks import block_mask_for, block_mask_in_graph, holds_function
+from attn_mods.backends.cpu_kernel import mend_cpu_kernel
+from attn_mods.backends.plan import call_flex, plan_for, run_plan
+from attn_mods.backends.sink_key import with_sink_key
+from attn_mods.realised import realised
+from attn_mods.recipe import Recipe
+from attn_mods.rules import kernel_signature
+from attn_mods.score import Score, ScoreMod
+from attn_mods.sink import apply_sink
+
+DEVICES = ("cpu", "cuda", "xpu")
+DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+TUNED_MODE = "max-autotune-no-cudagraphs"
+
+# One tile size whatever the lengths, and never the decoding kernel, which splits the keys by their number.
+INVARIANT_OPTIONS = {
+    "BLOCK_M": 64,
+    "BLOCK_N": 64,
+    "BLOCK_M1": 64,
+    "BLOCK_N1": 64,
+    "BLOCK_M2": 64,
+    "BLOCK_N2": 64,
+    "FORCE_USE_FLEX_ATTENTION": True,
+}
+MOST_SCORE_MODS = 64
+
+# Read once: a compiler that traces a call cannot ask the machine.
+CPU_HAS_A_KERNEL = platform.system() != "Darwin" and torch.cpu._is_avx2_supported()
+
+_score_mods: OrderedDict[Hashable, ScoreMod] = OrderedDict()
+_lock = threading.Lock()
+
+
+class Flex(Backend):
+    """torch.compile(flex_attention), one compiled function a structure of recipe."""
+
+    name = "flex"
+
+    def supports(
+        self, recipe: Recipe, shapes: Shapes, dtype: torch.dtype, device: torch.device, needs: Needs
+    ) -> Reason | None:
+        """All recipes in float32 and half types; on a CPU without gradients and lse."""
+        if device.type not in DEVICES:
+            return Reason(f"flex_attention does not run on {device.type}")
+        if dtype not in DTYPES:
+            return Reason(f"flex_attention has no kernel for {dtype}")
+        if device.type == "cpu":
+            reason = _cpu_limits(needs)
+            if reason is not None:
+                return reason
+        if needs.compiling and holds_function(recipe.mask):
+            lists_must_be_made = needs.invariant or (device.type == "cpu" and recipe.sink is not None)
+            if lists_must_be_made or not needs.block_mask:
+                text = "inside torch.compile the block_mask of a user's rule must be made outside and passed in"
+                return Reason(text, mendable=True)
+        return None
+
+    def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
+        """Run the plan of this structure, or inside a user's torch.compile flex_attention itself."""
+        if call.q.device.type == "cpu":
+            mend_cpu_kernel()
+            call = with_sink_key(call)
+        recipe, needs = call.recipe, call.needs
+        q, k, v = (call.q, call.k, call.v) if needs.input_gradients else (t.detach() for t in (call.q, call.k, call.v))
+        block_mask = _block_mask(call)
+        score_mod = None if recipe.score is None else _score_mod(recipe.score)
+        return_lse = needs.lse or recipe.sink is not None
+        options = _kernel_options(call)
+        arguments = (q, k, v, score_mod, block_mask, recipe.scale, return_lse, options)
+        if needs.compiling:
+            out, lse = call_flex(*arguments)
+            if out.device.type == "cpu":
+                out = realised(out)  # the CPU kernel (torch 2.13) cannot have what follows it fused into it
+        else:
+            mode = None if q.device.type == "cpu" or needs.invariant else TUNED_MODE
+            out, lse = run_plan(recipe.name, plan_for((mode, _plan_key(*arguments)), mode), *arguments)
+        if recipe.sink is not None and lse is not None:
+            out = apply_sink(out, lse, recipe.sink)
+        return out, lse if needs.lse else None
+
+
+def _cpu_limits(needs: Needs) -> Reason | None:
+    if not CPU_HAS_A_KERNEL:
+        return Reason("compiled flex_attention on a CPU needs AVX2 and is not made for macOS")
+    if needs.training:
+        return Reason("it has no gradients on a CPU; training there goes through eager")
+    return Reason("it returns no lse on a CPU") if needs.lse else None
+
+
+def _block_mask(call: Call) -> BlockMask | None:
+    mask = call.recipe.mask
+    if mask is None or (call.block_mask is not None and not call.needs.invariant):
+        return call.block_mask
+    build = block_mask_in_graph if call.needs.compiling else block_mask_for
+    shapes = call.shapes
+    return build(mask, shapes.q_len, shapes.kv_len, call.q.device, separate_full_blocks=not call.needs.invariant)
+
+
+def _score_mod(score: Score) -> ScoreMod:
+    """The score's rule; kept while its tensors do not change, unless a gradient flows into what it derives of them."""
+    if torch.compiler.is_compiling():
+        return score.score_mod("flex")
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in score.tensors().values()):
+        return score.score_mod("flex")
+    key = score.key()
+    with _lock:
+        if key in _score_mods:
+            _score_mods.move_to_end(key)
+            return _score_mods[key]
+    rule = score.score_mod("flex")
+    with _lock:
+        _score_mods[key] = rule
+        if len(_score_mods) > MOST_SCORE_MODS:
+            _score_mods.popitem(last=False)
+    return rule
+
+
+def _kernel_options(call: Call) -> dict[str, Any] | None:
+    options = dict(INVARIANT_OPTIONS) if call.needs.invariant and call.q.device.type != "cpu" else {}
+    options.update(call.kernel_options or {})
+    return options or None
+
+
+def _plan_key(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    score_mod: ScoreMod | None,
+    block_mask: BlockMask | None,
+    scale: float | None,
+    return_lse: bool,
+    options: dict[str, Any] | None,
+) -> Hashable:
+    """All but batch and lengths, of which only a single query, the kernel of decoding, counts as another plan."""
+    shapes = replace(Shapes.of(q, k, v), batch=0, q_len=min(q.shape[2], 2), kv_len=0)
+    lists = None
+    if block_mask is not None:
+        has_full = block_mask.full_kv_num_blocks is not None
+        lists = kernel_signature(block_mask.mask_mod), tuple(block_mask.BLOCK_SIZE), has_full
+    gradients = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *(t.requires_grad for t in (q, k, v))
+    kind = shapes, q.dtype, q.device, gradients
+    return kind, kernel_signature(score_mod), lists, scale, return_lse, tuple(sorted((options or {}).items()))
+
+
+FLEX = Flex()

@@ -1,0 +1,254 @@
+"""attention() and explain(): check a call, choose an exact backend, run it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal, overload
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
+
+from attn_mods import backends, checks
+from attn_mods.backends import Backend, Call, Needs, Reason
+from attn_mods.explanation import Explanation, Row
+from attn_mods.listed import Listed
+from attn_mods.mask import Mask, Offset
+from attn_mods.preflight import check_user_functions
+from attn_mods.provenance import check_block_mask, check_sizes
+from attn_mods.recipe import Recipe
+from attn_mods.score import Score
+
+
+@overload
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    recipe: Recipe | Mask | Score | None = None,
+    *,
+    q_offset: Offset | None = None,
+    block_mask: BlockMask | None = None,
+    return_lse: Literal[False] = False,
+    backend: str = "auto",
+    kernel_options: Mapping[str, Any] | None = None,
+    invariant: bool = False,
+) -> Tensor: ...
+
+
+@overload
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    recipe: Recipe | Mask | Score | None = None,
+    *,
+    q_offset: Offset | None = None,
+    block_mask: BlockMask | None = None,
+    return_lse: Literal[True],
+    backend: str = "auto",
+    kernel_options: Mapping[str, Any] | None = None,
+    invariant: bool = False,
+) -> tuple[Tensor, Tensor]: ...
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    recipe: Recipe | Mask | Score | None = None,
+    *,
+    q_offset: Offset | None = None,
+    block_mask: BlockMask | None = None,
+    return_lse: bool = False,
+    backend: str = "auto",
+    kernel_options: Mapping[str, Any] | None = None,
+    invariant: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """Attention as the recipe says, by the fastest backend that computes exactly that.
+
+    Under ``torch.autocast`` q, k and v are cast to the autocast dtype, as scaled_dot_product_attention does.
+
+    Args:
+        q: Queries [B, Hq, q_len, D].
+        k: Keys [B, Hkv, kv_len, D]; Hq is a multiple of Hkv, consecutive query heads share a key head.
+        v: Values [B, Hkv, kv_len, Dv].
+        recipe: What to compute; a Mask or Score alone is taken as a Recipe, None is plain attention.
+        q_offset: Absolute position of the first query: an int, a 0-d or a one-element integer tensor. Required for a
+            "self" rule when q_len != kv_len. A tensor changes without recompiling.
+        block_mask: The mask's BlockMask, if it is at hand. It is checked to be this mask's, for these sizes, as the
+            mask is now; inside a user's torch.compile only the sizes can be checked. Without a mask in the recipe it
+            is the mask itself.
+        return_lse: Whether to return the log-sum-exp too.
+        backend: "auto", or the name of a backend; see ``explain``.
+        kernel_options: Options of the flex kernels, as torch's flex_attention takes them.
+        invariant: Whether the bits of a row may depend neither on padding after it nor on the batch size: all blocks
+            are listed as partial and the kernel's tile sizes are fixed. Backend flex only.
+
+    Returns:
+        out [B, Hq, q_len, Dv] in the dtype of q, 0 in rows that see nothing; with return_lse also lse [B, Hq, q_len],
+        float32 (float64 for float64 inputs): natural log, scores included, sink excluded, -inf in empty rows.
+
+    Raises:
+        ValueError: Sizes, lengths, devices or a block_mask that do not fit; an unknown backend; a call that no backend,
+            or not the one named, computes exactly. Nothing else is computed instead.
+        TypeError: Something that is no recipe, or dtypes that do not fit.
+        RuntimeError: torch's recompile limit is reached.
+    """
+    call = _checked(q, k, v, recipe, q_offset, block_mask, return_lse, kernel_options, invariant)
+    chosen = _choose(call, backend)
+    with torch.autocast(call.q.device.type, enabled=False):
+        out, lse = chosen.run(call)
+    if not return_lse:
+        return out
+    if lse is None:
+        raise RuntimeError(f"{chosen.name}: no lse was computed; please report this")
+    return out, lse
+
+
+def explain(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    recipe: Recipe | Mask | Score | None = None,
+    *,
+    q_offset: Offset | None = None,
+    block_mask: BlockMask | None = None,
+    return_lse: bool = False,
+    backend: str = "auto",
+    kernel_options: Mapping[str, Any] | None = None,
+    invariant: bool = False,
+) -> Explanation:
+    """Which backends would run this call of ``attention``, why the others would not, and which one would be taken.
+
+    Takes the arguments of ``attention`` and raises as it does for input that no backend could take.
+
+    Returns:
+        An Explanation: ``rows`` as data, a table when printed.
+    """
+    call = _checked(q, k, v, recipe, q_offset, block_mask, return_lse, kernel_options, invariant)
+    chosen = next((candidate for candidate in _candidates(call, backend) if _reason(candidate, call) is None), None)
+    rows = tuple(Row(each.name, _reason(each, call), each is chosen) for each in backends.ALL)
+    if backend == "auto":
+        note = f"auto: nothing was measured on this {call.q.device.type} device, so a fixed order decides"
+    else:
+        note = f"asked for: {backend}"
+    return Explanation(call.recipe.name, str(call.q.device), rows, note)
+
+
+def _checked(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    recipe: Recipe | Mask | Score | None,
+    q_offset: Offset | None,
+    block_mask: BlockMask | None,
+    return_lse: bool,
+    kernel_options: Mapping[str, Any] | None,
+    invariant: bool,
+) -> Call:
+    """The call, if everything about it fits together.
+
+    Raises:
+        ValueError: As ``attention``.
+        TypeError: As ``attention``.
+    """
+    recipe = _recipe_of(recipe)
+    q, k, v = _autocast(q, k, v)
+    checks.attention_inputs(recipe.name, q, k, v)
+    q_len, kv_len = q.shape[2], k.shape[2]
+    if q_len == 0 or kv_len == 0:
+        got = f"q_len={q_len}, kv_len={kv_len}"
+        checks.fail(recipe.name, "there must be at least one query and one key", got, "skip the call")
+    if not torch.compiler.is_compiling():
+        check_user_functions(recipe, q.device)
+    placed = recipe.place(q_len, kv_len, q_offset)
+    checks.sizes(recipe.name, placed.batch_and_heads(), q)
+    placed = _with_block_mask(placed, block_mask, q, kv_len)
+    if placed.device not in (None, q.device):
+        remedy = f'move it with .to("{q.device}")'
+        checks.fail(recipe.name, f"its tensors must be on {q.device} as q is", placed.device, remedy)
+    gradients = torch.is_grad_enabled()
+    needs = Needs(
+        input_gradients=gradients and (q.requires_grad or k.requires_grad or v.requires_grad),
+        parameter_gradients=gradients and any(tensor.requires_grad for tensor in placed.tensors().values()),
+        lse=return_lse,
+        invariant=invariant,
+        kernel_options=bool(kernel_options),
+        block_mask=block_mask is not None,
+        compiling=torch.compiler.is_compiling(),
+    )
+    return Call(q, k, v, placed, needs, block_mask, kernel_options)
+
+
+def _recipe_of(recipe: Recipe | Mask | Score | None) -> Recipe:
+    if isinstance(recipe, Tensor):
+        checks.fail(
+            "attention",
+            "the recipe must be a Recipe, Mask or Score",
+            checks.describe(recipe),
+            "pass a table of True = visible as Mask.from_mask_mod(lambda b, h, q_idx, kv_idx: table[q_idx, kv_idx]) "
+            "and values to add as Score.from_score_mod(lambda score, b, h, q_idx, kv_idx: score + bias[q_idx, kv_idx])",
+            TypeError,
+        )
+    if isinstance(recipe, BlockMask):
+        remedy = "pass it as block_mask="
+        checks.fail("attention", "the recipe must be a Recipe, Mask or Score", "a BlockMask", remedy, TypeError)
+    return Recipe.of(recipe)
+
+
+def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Cast as autocast casts the inputs of scaled_dot_product_attention: all but float64."""
+    device_type = q.device.type
+    if not torch.is_autocast_enabled(device_type):
+        return q, k, v
+    dtype = torch.get_autocast_dtype(device_type)
+    q, k, v = (t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t for t in (q, k, v))
+    return q, k, v
+
+
+def _with_block_mask(recipe: Recipe, block_mask: BlockMask | None, q: Tensor, kv_len: int) -> Recipe:
+    """The recipe, checked against a BlockMask that was handed in; one without a mask gets its mask from there."""
+    if block_mask is None:
+        return recipe
+    lengths, sizes = (q.shape[2], kv_len), (q.shape[0], q.shape[1])
+    if recipe.mask is not None:
+        check_block_mask(recipe.name, block_mask, recipe.mask, lengths, sizes, q.device)
+        return recipe
+    check_sizes(recipe.name, block_mask, (1, 1), lengths, sizes, q.device)
+    return replace(recipe, mask=Listed(block_mask))
+
+
+def _candidates(call: Call, backend: str) -> list[Backend]:
+    if backend != "auto":
+        return [backends.get(backend)]
+    return backends.in_order(call.recipe, call.shapes, call.q.device)
+
+
+def _reason(backend: Backend, call: Call) -> Reason | None:
+    return backend.supports(call.recipe, call.shapes, call.q.dtype, call.q.device, call.needs)
+
+
+def _why_not(backend: Backend, call: Call) -> str:
+    reason = _reason(backend, call)
+    return f"{backend.name}: {'nothing against it' if reason is None else reason.text}"
+
+
+def _choose(call: Call, backend: str) -> Backend:
+    """The first candidate that computes the call.
+
+    Raises:
+        ValueError: None does; the message holds every reason.
+    """
+    candidates = _candidates(call, backend)
+    for candidate in candidates:
+        reason = _reason(candidate, call)
+        if reason is None:
+            return candidate
+        if reason.mendable:
+            break
+    listed = candidates if backend != "auto" else backends.ALL
+    reasons = "; ".join([_why_not(each, call) for each in listed])
+    remedy = "see attn_mods.explain for what each backend computes"
+    checks.fail(call.recipe.name, "a backend must compute exactly this", f"none ({reasons})", remedy)

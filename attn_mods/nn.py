@@ -1,0 +1,217 @@
+"""Attention as a module, and the keys and values it remembers while decoding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask
+
+from attn_mods import checks
+from attn_mods.dispatch import attention
+from attn_mods.mask import Mask, Offset
+from attn_mods.recipe import Recipe
+from attn_mods.score import Score
+
+
+class KVCache:
+    """Keys and values of one layer, in memory allocated once.
+
+    Args:
+        batch: Number of sequences.
+        num_kv_heads: Key heads.
+        max_length: Most positions it can hold.
+        head_dim: Size of a head.
+        device: Where it is.
+        dtype: What it holds.
+
+    Attributes:
+        length: Positions held so far: the absolute position of the next query.
+    """
+
+    def __init__(
+        self,
+        batch: int,
+        num_kv_heads: int,
+        max_length: int,
+        head_dim: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        shape = (batch, num_kv_heads, max_length, head_dim)
+        self.keys = torch.zeros(shape, device=device, dtype=dtype)
+        self.values = torch.zeros(shape, device=device, dtype=dtype)
+        self.length = 0
+
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Add new positions.
+
+        Args:
+            k: Their keys [batch, num_kv_heads, new, head_dim].
+            v: Their values, the same shape.
+
+        Returns:
+            Keys and values of all positions so far, views of the cache.
+
+        Raises:
+            ValueError: No room, another shape, or keys that a gradient is to flow through.
+            TypeError: Another dtype.
+        """
+        end = self.length + k.shape[2]
+        held = self.keys.shape
+        if end > held[2]:
+            checks.fail("KVCache", f"it holds at most {held[2]} positions", end, "make it with a larger max_length")
+        if k.shape != v.shape or (k.shape[0], k.shape[1], k.shape[3]) != (held[0], held[1], held[3]):
+            shapes = f"k {tuple(k.shape)}, v {tuple(v.shape)}"
+            checks.fail("KVCache", f"k and v must fit the cache {tuple(held)}", shapes, "make one for this batch")
+        if k.dtype != self.keys.dtype or v.dtype != self.keys.dtype:
+            remedy = "make the cache with dtype=..., under autocast that of autocast"
+            checks.fail("KVCache", f"k and v must be {self.keys.dtype}", f"{k.dtype}, {v.dtype}", remedy, TypeError)
+        if torch.is_grad_enabled() and (k.requires_grad or v.requires_grad):
+            remedy = "decode under torch.no_grad(), or train without a cache"
+            checks.fail("KVCache", "no gradient flows through a cache", "keys that require grad", remedy)
+        self.keys[:, :, self.length : end] = k
+        self.values[:, :, self.length : end] = v
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def reset(self) -> None:
+        """Forget all positions."""
+        self.length = 0
+
+
+class Attention(nn.Module):
+    """Multi-head attention as a recipe says, with grouped key heads, offsets and a cache.
+
+    Float tensors of the recipe become parameters, the others buffers: ``score.bias`` of ``recipe.tensors()`` is named
+    ``recipe__score__bias``. A module converted to a half type converts these too: slopes and tables lose digits there,
+    so prefer autocast.
+
+    Args:
+        embed_dim: Size of the input and the output.
+        num_heads: Query heads Hq.
+        num_kv_heads: Key heads Hkv, of which Hq is a multiple; Hq if None.
+        recipe: What to compute; a Mask or Score is taken as a Recipe, None is plain attention.
+        bias: Whether the projections have a bias.
+        head_dim: Size of a head; embed_dim / num_heads if None.
+        device: Where the parameters are made; the recipe's tensors move there.
+        dtype: Dtype of the projections.
+
+    Shapes:
+        Input [B, q_len, embed_dim], context [B, kv_len, embed_dim], output [B, q_len, embed_dim].
+
+    Raises:
+        ValueError: Sizes that do not divide.
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        num_kv_heads: int | None = None,
+        *,
+        recipe: Recipe | Mask | Score | None = None,
+        bias: bool = True,
+        head_dim: int | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        if num_kv_heads < 1 or num_heads < 1 or num_heads % num_kv_heads:
+            remedy = "choose num_kv_heads that divides num_heads"
+            got = f"{num_heads} and {num_kv_heads}"
+            checks.fail("nn.Attention", "num_heads must be a multiple of num_kv_heads", got, remedy)
+        if head_dim is None and embed_dim % num_heads:
+            remedy = "pass head_dim"
+            got = f"{embed_dim} and {num_heads}"
+            checks.fail("nn.Attention", "embed_dim must be a multiple of num_heads", got, remedy)
+        self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, num_kv_heads
+        self.head_dim = embed_dim // num_heads if head_dim is None else head_dim
+        made: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
+        self.q_proj = nn.Linear(embed_dim, num_heads * self.head_dim, **made)
+        self.k_proj = nn.Linear(embed_dim, num_kv_heads * self.head_dim, **made)
+        self.v_proj = nn.Linear(embed_dim, num_kv_heads * self.head_dim, **made)
+        self.o_proj = nn.Linear(num_heads * self.head_dim, embed_dim, **made)
+        self._hold(Recipe.of(recipe), self.q_proj.weight.device if device is not None else None)
+
+    def _hold(self, recipe: Recipe, device: torch.device | None) -> None:
+        """Register the recipe's tensors and keep the recipe that refers to them."""
+        learnable = recipe.learnable()
+        for name, tensor in recipe.tensors().items():
+            moved = tensor if device is None else tensor.to(device)
+            if name not in learnable:
+                self.register_buffer(_attribute(name), moved)
+            elif isinstance(moved, nn.Parameter):
+                self.register_parameter(_attribute(name), moved)
+            else:
+                self.register_parameter(_attribute(name), nn.Parameter(moved.detach().clone()))
+        self._recipe = recipe
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe on the module's present parameters and buffers."""
+        held = self._recipe.tensors()
+        present = {name: getattr(self, _attribute(name)) for name in held}
+        if any(present[name] is not held[name] for name in held):
+            self._recipe = self._recipe.with_tensors(present)
+        return self._recipe
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        context: Tensor | None = None,
+        q_offset: Offset | None = None,
+        cache: KVCache | None = None,
+        block_mask: BlockMask | None = None,
+    ) -> Tensor:
+        """Attend from x to x, to context, or to all that the cache has seen.
+
+        Args:
+            x: Where the queries come from, [B, q_len, embed_dim].
+            context: Where keys and values come from, [B, kv_len, embed_dim]; x if None.
+            q_offset: Absolute position of the first query. With a cache it is the cache's length.
+            cache: Keys and values so far; those of x are appended.
+            block_mask: The recipe's BlockMask, if it is at hand; see ``attn_mods.attention``.
+
+        Returns:
+            [B, q_len, embed_dim].
+
+        Raises:
+            ValueError: A cache together with a context or a q_offset, and as ``attn_mods.attention``.
+        """
+        source = x if context is None else context
+        q = self._heads(self.q_proj(x), self.num_heads)
+        k = self._heads(self.k_proj(source), self.num_kv_heads)
+        v = self._heads(self.v_proj(source), self.num_kv_heads)
+        if cache is not None:
+            if context is not None or q_offset is not None:
+                got = "a context" if context is not None else "a q_offset"
+                remedy = "leave it out: the cache counts the positions of x"
+                checks.fail("nn.Attention", "a cache goes with neither context nor q_offset", got, remedy)
+            q_offset = cache.length
+            k, v = cache.append(k, v)
+        out = attention(q, k, v, self.recipe, q_offset=q_offset, block_mask=block_mask)
+        return self.o_proj(out.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+    def new_cache(self, batch: int, max_length: int) -> KVCache:
+        """An empty cache for this layer, on its device and in its dtype."""
+        weight = self.k_proj.weight
+        return KVCache(batch, self.num_kv_heads, max_length, self.head_dim, device=weight.device, dtype=weight.dtype)
+
+    def extra_repr(self) -> str:
+        """Sizes and the name of the recipe."""
+        sizes = f"{self.embed_dim}, num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}"
+        return f"{sizes}, head_dim={self.head_dim}, recipe={self._recipe.name}"
+
+    def _heads(self, projected: Tensor, heads: int) -> Tensor:
+        batch, length, _ = projected.shape
+        return projected.view(batch, length, heads, self.head_dim).transpose(1, 2)
+
+
+def _attribute(name: str) -> str:
+    """Torch allows no dot in the name of a parameter."""
+    return "recipe__" + name.replace(".", "__")

@@ -1,0 +1,177 @@
+"""attention() inside a user's torch.compile(fullgraph=True)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.utils import counters
+
+import attn_mods as am
+from attn_mods import Recipe, masks, registry, scores
+from attn_mods.backends.block_masks import block_mask_for, block_mask_in_graph
+from attn_mods.mask import Mask
+from attn_mods.parameters import from_structure
+from tests.attention_inputs import inputs
+
+Arguments = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler() -> Iterator[None]:
+    """Each test counts its own recompilations."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def layer(q: Tensor, k: Tensor, v: Tensor, recipe: Any, arguments: Arguments) -> Tensor:
+    """What a user compiles: attention between other operations."""
+    return am.attention(q * 2, k, v, recipe, **arguments) + 1
+
+
+def assert_layer(function: Any, tensors: tuple[Tensor, Tensor, Tensor], recipe: Any, **arguments: Any) -> None:
+    q, k, v = tensors
+    with torch.no_grad():
+        out = function(q, k, v, recipe, arguments)
+        expected = am.reference(q * 2, k, v, recipe, q_offset=arguments.get("q_offset")) + 1
+    torch.testing.assert_close(out.double(), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_a22_lengths_change() -> None:
+    compiled = torch.compile(layer, fullgraph=True)
+    before = counters["stats"]["unique_graphs"]
+    for length in (100, 140, 150, 270):
+        assert_layer(compiled, inputs(length), masks.Causal(), backend="flex")
+    assert counters["stats"]["unique_graphs"] - before <= 3
+
+
+def test_windows_and_offsets_change() -> None:
+    compiled = torch.compile(layer, fullgraph=True)
+    before = counters["stats"]["unique_graphs"]
+    for window, q_len, kv_len in ((20, 100, 140), (30, 130, 150), (40, 135, 160)):
+        offset = kv_len - q_len
+        assert_layer(compiled, inputs(q_len, kv_len), masks.SlidingWindow(window), q_offset=offset, backend="flex")
+    assert counters["stats"]["unique_graphs"] - before <= 2
+
+
+def test_documents_made_outside() -> None:
+    compiled = torch.compile(layer, fullgraph=True)
+    for lengths in ([30, 0, 70], [99, 1], [60, 60, 20]):
+        mask = masks.Document.from_lengths(lengths) & masks.Causal()
+        assert_layer(compiled, inputs(sum(lengths)), mask, backend="flex")
+
+
+def test_everything_at_once() -> None:
+    mask = (masks.SlidingWindow(30) | masks.GlobalPlusWindow(2, torch.arange(140) < 3)) & masks.KeyPadding(
+        torch.tensor([100, 140])
+    )
+    score = scores.Softcap(5.0) >> scores.Alibi(num_heads=4)
+    compiled = torch.compile(layer, fullgraph=True)
+    assert_layer(compiled, inputs(140), Recipe(mask, score, sink=torch.randn(4), scale=0.2), backend="flex")
+
+
+def traced(function: Any) -> Any:
+    """Compiled without code generation: what Dynamo and the operator's fake make of it."""
+    return torch.compile(function, fullgraph=True, backend="aot_eager")
+
+
+@pytest.mark.parametrize("name", am.names(kind="mask") + am.names(kind="score"))
+def test_every_entry_is_traced(name: str) -> None:
+    case = registry.info(name).cases["tiny"]
+    q_len, kv_len = (case.lengths or ((45, 45),))[-1]
+    part = case.make(q_len, kv_len, "cpu")
+    batch, heads = Recipe.of(part).batch_and_heads()
+    tensors = inputs(q_len, kv_len, batch=batch, heads=max(heads, 2), key_heads=1, head_dim=8)
+    offset = None if q_len == kv_len else 0
+    assert_layer(traced(layer), tensors, part, q_offset=offset, backend="flex")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "chosen"),
+    [
+        (masks.Causal(), "sdpa_flash"),
+        (Recipe(masks.SlidingWindow(5), scores.Softcap(2.0), sink=torch.ones(4)), "eager"),
+    ],
+    ids=["causal", "window, softcap and sink"],
+)
+def test_training_on_a_cpu(recipe: Recipe | Mask, chosen: str) -> None:
+    ours = [tensor.requires_grad_() for tensor in inputs(20)]
+    assert am.explain(*ours, recipe).chosen == chosen
+    traced(layer)(*ours, recipe, {}).square().sum().backward()
+    truth = [tensor.detach().requires_grad_() for tensor in ours]
+    (am.reference(truth[0] * 2, *truth[1:], recipe) + 1).square().sum().backward()
+    for mine, theirs in zip(ours, truth, strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, atol=1e-3, rtol=1e-3)
+
+
+def odd_rule(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+    return (q_idx + kv_idx) % 3 > 0
+
+
+def test_a_users_rule_needs_its_block_mask() -> None:
+    mask = Mask.from_mask_mod(odd_rule)
+    for backend in ("auto", "flex"):
+        with torch.no_grad(), pytest.raises(Exception, match="made outside and passed in"):
+            traced(layer)(*inputs(40), mask, {"backend": backend})
+        torch._dynamo.reset()
+    assert_layer(traced(layer), inputs(40), mask, block_mask=mask.block_mask(40), backend="flex")
+
+
+def test_sizes_of_a_block_mask_are_checked_while_tracing() -> None:
+    with torch.no_grad(), pytest.raises(Exception, match="block_mask must be for"):
+        traced(layer)(*inputs(40), masks.SlidingWindow(4), {"block_mask": masks.SlidingWindow(4).block_mask(50)})
+
+
+def test_bad_input_is_refused_while_tracing() -> None:
+    with pytest.raises(Exception, match="q_len != kv_len needs q_offset"):
+        traced(layer)(*inputs(3, 8), masks.Causal(), {})
+
+
+@pytest.mark.parametrize("separate_full_blocks", [True, False])
+def test_lists_in_the_graph_are_the_cached_ones(separate_full_blocks: bool) -> None:
+    mask = masks.SlidingWindow(torch.tensor([5, 200])) & masks.KeyPadding(torch.tensor([100, 300, 260]))
+    arguments = (mask, 300, 300, torch.device("cpu"), separate_full_blocks)
+    ours, theirs = block_mask_in_graph(*arguments), block_mask_for(*arguments)
+    assert ours.BLOCK_SIZE == theirs.BLOCK_SIZE
+    for name in ("kv", "q", "full_kv", "full_q"):
+        for part in ("num_blocks", "indices"):
+            mine, other = getattr(ours, f"{name}_{part}"), getattr(theirs, f"{name}_{part}")
+            assert (mine is None) == (other is None)
+            if mine is not None:
+                assert mine.is_contiguous()
+                assert torch.equal(mine, other)
+
+
+def test_operator_keeps_its_promises() -> None:
+    mask = masks.SlidingWindow(torch.tensor([5, 200]))
+    arguments = (
+        list(mask.tensors().values()), mask.structure(), mask.integers(), 300, 300, 1, 2, True, torch.device("cpu")
+    )  # fmt: skip
+    torch.library.opcheck(torch.ops.attn_mods.block_lists.default, arguments)
+    torch.library.opcheck(torch.ops.attn_mods.realised.default, (torch.randn(3, 4).T.requires_grad_(),))
+
+
+@pytest.mark.parametrize("name", am.names(kind="mask") + am.names(kind="score"))
+def test_structure_describes_every_entry(name: str) -> None:
+    for case in registry.info(name).cases.values():
+        q_len, kv_len = (case.lengths or ((45, 45),))[-1]
+        part = case.make(q_len, kv_len, "cpu")
+        copy = from_structure(part.structure(), list(part.tensors().values()), part.integers())
+        assert type(copy) is type(part)
+        assert copy.key() == part.key()
+
+
+def test_structure_describes_compositions() -> None:
+    mask = ~(masks.Causal() & masks.SlidingWindow(5)).shift(q=3) | masks.Document.from_lengths([3, 4])
+    recipe = Recipe(mask, scores.Softcap(float("1e300")) >> scores.HeadBias(torch.zeros(2)), torch.zeros(2), scale=0.5)
+    copy = from_structure(recipe.structure(), list(recipe.tensors().values()), recipe.integers())
+    assert copy.key() == recipe.key()
+
+
+def test_a_users_rule_cannot_be_described() -> None:
+    with pytest.raises(TypeError, match="build its block_mask outside of the compiled function"):
+        Mask.from_mask_mod(odd_rule).structure()
