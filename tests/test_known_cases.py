@@ -1,0 +1,222 @@
+"""Known ways in which attention masks went wrong elsewhere, under their numbers, with the right value.
+
+Cases that belong to one module or one entry are tested beside it; the last test here holds the numbers together.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask
+
+import attn_mods as am
+from attn_mods import Mask, Recipe, Score, masks, scores
+from attn_mods.documents import document_of
+from attn_mods.verification import expand, rule_matrix
+from benchmarks.clock import CLEAR_REFS, peak_memory
+from tests.block_mask_equality import assert_same_block_mask
+
+# C7-C10 are about torch's own croppers and builders, C33, C35, C38, C42, C51, C59, C60 and C66-C69 need a GPU
+CPU_CASES = {1, 2, 3, 5, 6, 7, 11, 12, 14, 15, 16, 17, 18, 19, 20, 22, 23, 24, 26, 27, 28, 29, 30, 32, 34, 36, 37, 39,
+             41, 44, 46, 48, 49, 50, 53, 54, 55, 56, 57, 61, 62, 64, 65, 71}  # fmt: skip
+
+BACKENDS = ("eager", "flex")
+
+
+def inputs(length: int, heads: int = 2, batch: int = 1, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    return tuple(torch.randn(3, batch, heads, length, 32, generator=generator).to(dtype))
+
+
+def run(tensors: tuple[Tensor, ...], recipe: Recipe | Mask, backend: str) -> Tensor:
+    with torch.no_grad():
+        out = am.attention(*tensors, recipe, backend=backend)
+    assert isinstance(out, Tensor)
+    return out
+
+
+def counts(mask: Mask, length: int) -> list[int]:
+    """How many keys each query sees."""
+    return rule_matrix(mask, length, length, torch.device("cpu"))[0, 0].sum(-1).tolist()
+
+
+def test_c7_a_mask_for_other_lengths_is_rebuilt_not_cropped() -> None:
+    late_keys = Mask.from_mask_mod(lambda b, h, q_idx, kv_idx: (kv_idx >= 256) & (kv_idx < 384), frame="keys")
+    block_mask = late_keys.block_mask(512, 256)
+    assert int(block_mask.kv_num_blocks.sum()) == int(block_mask.full_kv_num_blocks.sum()) == 0
+    q, _, _ = inputs(512)
+    _, k, v = inputs(256)
+    for backend in BACKENDS:
+        assert not run((q, k, v), late_keys, backend).any()
+
+
+@pytest.mark.parametrize("block_size", [16, 64, 128, (64, 128)], ids=str)
+@pytest.mark.parametrize("mask", [masks.Causal(), masks.SlidingWindow(40), masks.Full()], ids=lambda mask: mask.name)
+def test_c11_expanded_blocks_are_the_dense_mask(mask: Mask, block_size: int | tuple[int, int]) -> None:
+    for q_len in (1, 5, 127, 128, 129, 200, 384):
+        for kv_len in (1, 5, 127, 128, 129, 200, 384):
+            placed = mask.place(q_len, kv_len, 0)
+            block_mask = placed.placed_block_mask(q_len, kv_len, block_size=block_size)
+            ruled = rule_matrix(placed, q_len, kv_len, torch.device("cpu"))
+            dense = placed.dense(q_len, kv_len)
+            assert torch.equal(expand(block_mask, ruled)[0, 0], dense), f"{q_len}x{kv_len}"
+            if kv_len % block_mask.BLOCK_SIZE[1]:
+                last = -(-kv_len // block_mask.BLOCK_SIZE[1]) - 1
+                assert int(block_mask.full_q_num_blocks[0, 0, last]) == 0, "the ragged last block is never full"
+
+
+def test_c12_padding_does_not_see_padding() -> None:
+    ids = torch.tensor([0, 0, 1, 1, -1, -1])
+    assert counts(masks.Document.from_ids(ids) & masks.Causal(), 6) == [1, 2, 1, 2, 0, 0]
+
+
+def test_c14_empty_documents_own_no_token() -> None:
+    documents = masks.Document.from_lengths([3, 0, 0, 5])
+    assert documents.cu_seqlens is not None
+    assert document_of(documents.cu_seqlens, 8).tolist() == [0, 0, 0, 3, 3, 3, 3, 3]
+    assert counts(documents, 8) == [3] * 3 + [5] * 5
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_c15_ids_exactly_as_long_as_the_sequence(backend: str) -> None:
+    tensors = inputs(100)
+    mask = masks.Document.from_ids(torch.arange(100) // 33) & masks.Causal()
+    torch.testing.assert_close(run(tensors, mask, backend).double(), am.reference(*tensors, mask), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_c16_documents_are_isolated_to_the_bit(backend: str) -> None:
+    lengths = [1, 127, 128, 44]
+    mask = masks.Document.from_lengths(lengths) & masks.Causal()
+    q, k, v = inputs(300)
+    before = run((q, k, v), mask, backend)
+    k, v = k.clone(), v.clone()
+    k[:, :, 128:256] = 1e4 * torch.randn_like(k[:, :, 128:256])
+    v[:, :, 128:256] = 1e4 * torch.randn_like(v[:, :, 128:256])
+    after = run((q, k, v), mask, backend)
+    assert torch.equal(before[:, :, :128], after[:, :, :128])
+    assert torch.equal(before[:, :, 256:], after[:, :, 256:])
+    assert not torch.equal(before[:, :, 128:256], after[:, :, 128:256])
+
+
+def test_c17_padding_of_ones_changes_nothing() -> None:
+    packed = masks.Document.from_lengths([3, 4, 5]) & masks.Causal()
+    padded = packed & masks.KeyPadding(torch.tensor([12]))
+    assert torch.equal(padded.dense(12, 12).reshape(12, 12), packed.dense(12, 12))
+
+
+def test_c20_window_counts_include_self() -> None:
+    assert counts(masks.SlidingWindow(4), 10) == [1, 2, 3, 4, 4, 4, 4, 4, 4, 4]
+    assert counts(masks.SlidingWindow(1), 10) == [1] * 10
+    band = masks.SlidingWindow(4).band()
+    assert band is not None
+    assert (band.left, band.right) == (3, 0)
+    for window in (0, -1):
+        with pytest.raises(ValueError, match="sliding_window: window must be >= 1"):
+            masks.SlidingWindow(window)
+
+
+def test_c22_window_at_the_end_of_a_cache() -> None:
+    ruled = rule_matrix(masks.SlidingWindow(4).shift(q=8), 2, 10, torch.device("cpu"))[0, 0]
+    assert [row.nonzero().flatten().tolist() for row in ruled] == [[5, 6, 7, 8], [6, 7, 8, 9]]
+
+
+def test_c26_precedence_is_pointed_out() -> None:
+    def without_parentheses(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        return (q_idx >= kv_idx) & b % 2 == 0
+
+    def with_parentheses(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        return (q_idx >= kv_idx) & (b % 2 == 0)
+
+    with pytest.warns(UserWarning, match="without_parentheses.*parentheses"):
+        got = am.create_block_mask(without_parentheses, 1, 1, 4, 4, "cpu", BLOCK_SIZE=16)
+    assert_same_block_mask(got, create_block_mask(without_parentheses, 1, 1, 4, 4, "cpu", BLOCK_SIZE=16))
+    am.create_block_mask(with_parentheses, 1, 1, 4, 4, "cpu", BLOCK_SIZE=16)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_c29_softcap_comes_before_the_mask(backend: str) -> None:
+    q, k, v = inputs(8)
+    recipe = Recipe(masks.Causal(), scores.Softcap(cap=1.0))
+    out = run((q, k, v), recipe, backend)
+    capped = torch.tanh(q.double() @ k.double().mT / 32**0.5)
+    hidden = ~torch.ones(8, 8, dtype=torch.bool).tril()
+    torch.testing.assert_close(out.double(), capped.masked_fill(hidden, -torch.inf).softmax(-1) @ v.double())
+    k, v = k.clone(), v.clone()
+    k[:, :, 1:], v[:, :, 1:] = 100.0, 100.0
+    assert torch.equal(run((q, k, v), recipe, backend)[:, :, 0], out[:, :, 0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("score", [None, scores.Softcap(cap=30.0)], ids=["plain", "softcap"])
+def test_c32_large_logits_in_float16_stay_finite(score: Score | None, backend: str) -> None:
+    q = torch.full((1, 1, 64, 64), 60.0, dtype=torch.float16)
+    v = torch.randn(1, 1, 64, 64).half()
+    out = run((q, q, v), Recipe(masks.Causal(), score), backend)
+    expected = am.reference(q, q, v, Recipe(masks.Causal(), score))
+    torch.testing.assert_close(out.double(), expected, atol=2e-3, rtol=0)
+
+
+def test_c34_two_errors_rule_in_bfloat16() -> None:
+    tensors = inputs(512, heads=4, dtype=torch.bfloat16)
+    expected = am.reference(*tensors, masks.Causal())
+    sdpa = torch.nn.functional.scaled_dot_product_attention(*tensors, is_causal=True)
+    error = float((run(tensors, masks.Causal(), "flex").double() - expected).abs().max())
+    assert error <= 2 * float((sdpa.double() - expected).abs().max())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("number", "length", "empty"), [(36, 130, (5, 129)), (37, 256, tuple(range(128)))], ids=["c36", "c37"]
+)
+def test_c36_c37_empty_rows_are_zero(backend: str, number: int, length: int, empty: tuple[int, ...]) -> None:
+    is_empty = torch.zeros(length, dtype=torch.bool)
+    is_empty[list(empty)] = True
+    mask = masks.Causal() & Mask.from_mask_mod(lambda b, h, q_idx, kv_idx: ~is_empty[q_idx], name="not_empty")
+    tensors = inputs(length)
+    out = run(tensors, mask, backend)
+    assert not out[:, :, list(empty)].any()
+    torch.testing.assert_close(out.double(), am.reference(*tensors, mask), atol=1e-5, rtol=0)
+
+
+def test_c53_new_closures_every_step_give_torchs_lists() -> None:
+    for step in range(5):
+        window = 10 + 30 * step
+
+        def rule(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor, window: int = window) -> Tensor:
+            return (q_idx >= kv_idx) & (q_idx - kv_idx < window)
+
+        got = am.create_block_mask(rule, None, None, 300, 300, "cpu", BLOCK_SIZE=32)
+        assert_same_block_mask(got, create_block_mask(rule, None, None, 300, 300, "cpu", BLOCK_SIZE=32))
+
+
+@pytest.mark.skipif(not CLEAR_REFS.exists(), reason="the peak memory of a process is read from Linux's /proc")
+@pytest.mark.parametrize(
+    "mask",
+    [masks.Causal(), masks.SlidingWindow(1024), masks.Document.from_lengths([2048] * 64) & masks.Causal()],
+    ids=lambda mask: mask.name,
+)
+def test_c61_memory_of_a_long_mask(mask: Mask) -> None:
+    mask.block_mask(4096 if mask.device is None else 131072)
+    assert peak_memory(lambda: mask.block_mask(131072)) < 200 << 20
+
+
+def test_c64_masks_are_made_where_their_tensors_are() -> None:
+    assert masks.SlidingWindow(torch.tensor(4)).block_mask(40).kv_indices.device.type == "cpu"
+    with pytest.raises(ValueError, match=r'sliding_window: its tensors must be on meta, got cpu; .*\.to\("meta"\)'):
+        masks.SlidingWindow(torch.tensor(4)).block_mask(40, device="meta")
+
+
+def test_every_cpu_case_has_a_test() -> None:
+    tests = Path(__file__).parent
+    found = {
+        int(number)
+        for path in tests.rglob("test_*.py")
+        for name in re.findall(r"def (test_\w*)\(", path.read_text())
+        for number in re.findall(r"_c(\d+)(?=_)", name)
+    }
+    assert found >= CPU_CASES, f"no test for {sorted(CPU_CASES - found)}"
