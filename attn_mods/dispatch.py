@@ -12,8 +12,8 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from attn_mods import backends, checks
 from attn_mods.backends import Backend, Call, Needs, Reason
+from attn_mods.bare_block_mask import Listed
 from attn_mods.explanation import Explanation, Row
-from attn_mods.listed import Listed
 from attn_mods.mask import Mask, Offset
 from attn_mods.preflight import check_user_functions
 from attn_mods.provenance import check_block_mask, check_sizes

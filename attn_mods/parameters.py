@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from attn_mods import checks
-from attn_mods.rules import rule_state, tensor_state
+from attn_mods.function_state import rule_state, tensor_state
 
 STATIC_TYPES = (int, float, bool, str, type(None), torch.dtype)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
 from attn_mods import checks
-from attn_mods.rules import kernel_signature, leaves, rule_state
+from attn_mods.function_state import kernel_signature, leaves, rule_state
 
 REMEDY = "leave block_mask out, or build it anew with mask.block_mask(q_len, kv_len, q_offset=...)"
 

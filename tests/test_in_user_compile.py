@@ -12,7 +12,7 @@ from torch._dynamo.utils import counters
 
 import attn_mods as am
 from attn_mods import Recipe, masks, registry, scores
-from attn_mods.backends.block_masks import block_mask_for, block_mask_in_graph
+from attn_mods.backends.block_mask_cache import block_mask_for, block_mask_in_graph
 from attn_mods.mask import Mask
 from attn_mods.parameters import from_structure
 from tests.attention_inputs import inputs

@@ -22,13 +22,13 @@ LONGEST_ENTRY = 200
 
 # What may import what: a module or subpackage imports only from lines above its own, and within its own subpackage.
 LAYERS = (
-    {"checks", "entry", "evaluation", "lookups", "realised", "rules"},
+    {"captured_tables", "checks", "entry", "evaluation", "function_state", "realised"},
     {"band", "documents", "parameters", "per_axis", "provenance"},
     {"kernels"},
     {"tiles"},
     {"block_mask"},
     {"mask", "algebra", "frames", "user_rule"},
-    {"listed", "score"},
+    {"bare_block_mask", "score"},
     {"masks", "scores"},
     {"recipe", "registry", "sink"},
     {"backends", "oracle"},

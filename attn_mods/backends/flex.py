@@ -19,13 +19,13 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
 from attn_mods.backends.base import Backend, Call, Needs, Reason, Shapes
-from attn_mods.backends.block_masks import block_mask_for, block_mask_in_graph, holds_function
+from attn_mods.backends.block_mask_cache import block_mask_for, block_mask_in_graph, holds_function
 from attn_mods.backends.cpu_kernel import mend_cpu_kernel
 from attn_mods.backends.plan import call_flex, plan_for, run_plan
 from attn_mods.backends.sink_key import with_sink_key
+from attn_mods.function_state import kernel_signature
 from attn_mods.realised import realised
 from attn_mods.recipe import Recipe
-from attn_mods.rules import kernel_signature
 from attn_mods.score import Score, ScoreMod
 from attn_mods.sink import apply_sink
 

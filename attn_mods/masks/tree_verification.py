@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from attn_mods import checks
+from attn_mods.captured_tables import inside
 from attn_mods.entry import Case, Entry, Model, Paper
-from attn_mods.lookups import inside
 from attn_mods.mask import Mask, MaskMod
 from attn_mods.per_axis import Number, at, captured, size
 

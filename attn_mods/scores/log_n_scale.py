@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from attn_mods import checks
+from attn_mods.captured_tables import per_head
 from attn_mods.entry import Case, Entry, Model, Paper
-from attn_mods.lookups import per_head
 from attn_mods.score import Score, ScoreMod
 
 

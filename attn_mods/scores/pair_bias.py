@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from attn_mods import checks
+from attn_mods.captured_tables import at_least_float32, inside, only_if_many
 from attn_mods.entry import Case, Entry, Model, Paper
-from attn_mods.lookups import at_least_float32, inside, only_if_many
 from attn_mods.mask import Frame
 from attn_mods.score import Score, ScoreMod
 

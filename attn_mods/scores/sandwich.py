@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from attn_mods import checks
+from attn_mods.captured_tables import at_least_float32, inside
 from attn_mods.entry import Case, Entry, Paper
-from attn_mods.lookups import at_least_float32, inside
 from attn_mods.score import Score, ScoreMod
 
 

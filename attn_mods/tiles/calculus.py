@@ -17,7 +17,7 @@ from torch import Tensor
 from attn_mods.kernels.chunks import at_once
 
 # The modules that fill the table of joint operations.
-from attn_mods.tiles import boolean, comparison, division, events, interval, lookup  # noqa: F401
+from attn_mods.tiles import boolean, comparison, division, interval, lookup, trailing_axes  # noqa: F401
 from attn_mods.tiles.graph import Graph
 from attn_mods.tiles.grid import BATCH, HEAD, KEY, QUERY, Grid, per_tile
 from attn_mods.tiles.joint import evaluate_joint

@@ -11,9 +11,9 @@ from torch.nn.attention.flex_attention import BlockMask
 
 import attn_mods as am
 from attn_mods import Recipe, masks, scores
-from attn_mods.backends.block_masks import MOST_BLOCK_MASKS, _cache, block_mask_for
+from attn_mods.backends.block_mask_cache import MOST_BLOCK_MASKS, _cache, block_mask_for
 from attn_mods.backends.sink_key import MaskWithSinkKey, ScoreWithSinkKey
-from attn_mods.rules import kernel_signature, rule_state
+from attn_mods.function_state import kernel_signature, rule_state
 from tests.attention_inputs import assert_matches_reference, inputs
 
 CPU = torch.device("cpu")

@@ -209,7 +209,7 @@ MUTANTS: dict[str, Mutant] = {
         "tiles.normalise", "isinstance(number, float) or all(", "True or all("
     ),
     "sum of certain truths only": Mutant(
-        "tiles.events", "reduce(value.every), reduce(value.some)", "reduce(value.every), reduce(value.every)"
+        "tiles.trailing_axes", "reduce(value.every), reduce(value.some)", "reduce(value.every), reduce(value.every)"
     ),
     # lists
     "ragged row of tiles called full": Mutant("block_mask", "codes[:, :, rows:]", "codes[:, :, grid.rows :]"),
