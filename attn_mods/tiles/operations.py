@@ -86,8 +86,6 @@ REFLECTED: dict[str, tuple[str, Callable[..., Any]]] = {
     "__rrshift__": ("shift_right", operator.rshift),
 }
 
-COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
-
 # Operations that act on each element alone, so that broadcasting and torch's vmap compute the same.
 ELEMENTWISE = frozenset(_SPELLINGS) - {"getitem", "any", "all", "sum", "isin", "bucketize", "searchsorted"}
 
@@ -187,6 +185,46 @@ READS_A_VALUE = frozenset(
         "nonzero",
         "numpy",
         "tolist",
+    }
+)
+
+# Functions that draw random numbers, by torch's own names; the layers drop or jitter elements at random.
+DRAWS = frozenset(
+    {
+        "_sample_dirichlet",
+        "_standard_gamma",
+        "alpha_dropout",
+        "bernoulli",
+        "bernoulli_",
+        "binomial",
+        "cauchy_",
+        "dropout",
+        "dropout1d",
+        "dropout2d",
+        "dropout3d",
+        "dropout_",
+        "exponential_",
+        "feature_alpha_dropout",
+        "feature_dropout",
+        "geometric_",
+        "gumbel_softmax",
+        "log_normal_",
+        "multinomial",
+        "native_dropout",
+        "normal",
+        "normal_",
+        "poisson",
+        "rand",
+        "rand_like",
+        "randint",
+        "randint_like",
+        "randn",
+        "randn_like",
+        "random_",
+        "randperm",
+        "rrelu",
+        "rrelu_",
+        "uniform_",
     }
 )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from attn_mods.tiles.operations import DRAWS
 
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -104,26 +106,26 @@ def reads_a_value(rule_label: str, operation: str) -> ControlFlowError:
     )
 
 
-@contextmanager
-def no_random_numbers(rule: Any, device: torch.device) -> Iterator[None]:
-    """Raise if a rule draws random numbers: it would keep other positions each time it is evaluated.
+class NoRandomNumbers(TorchFunctionMode):
+    """Refuses to draw random numbers, before any is drawn: the rule would keep other positions at each evaluation.
 
-    Raises:
-        RuleError: After the generators are put back.
+    It watches the calls of this thread alone. The state of a generator would tell what other threads draw as well.
     """
-    before = torch.get_rng_state()
-    device_before = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-    yield
-    drawn = not torch.equal(torch.get_rng_state(), before)
-    torch.set_rng_state(before)
-    if device_before is not None:
-        drawn = drawn or not torch.equal(torch.cuda.get_rng_state(device), device_before)
-        torch.cuda.set_rng_state(device_before, device)
-    if drawn:
-        raise RuleError(
-            f"{rule_name(rule)}: the rule draws random numbers, so it would keep other positions each time; draw them "
-            "once, outside the rule, and index the tensor"
-        )
+
+    def __init__(self, rule: Any) -> None:
+        super().__init__()
+        self.rule = rule
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: tuple[Any, ...] = (), keywords: dict[str, Any] | None = None
+    ) -> Any:
+        """Raise RuleError for a function that draws, else call it."""
+        if getattr(function, "__name__", "").partition(".")[0] in DRAWS:
+            raise RuleError(
+                f"{rule_name(self.rule)}: the rule draws random numbers, so it would keep other positions each time; "
+                "draw them once, outside the rule, and index the tensor"
+            )
+        return function(*arguments, **(keywords or {}))
 
 
 def describe(error: Exception) -> str:

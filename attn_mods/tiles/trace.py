@@ -18,12 +18,12 @@ from attn_mods.tiles.normalise import is_direct, normalise
 from attn_mods.tiles.pointwise import apply
 from attn_mods.tiles.precedence import warn_of_precedence
 from attn_mods.tiles.rule import (
+    NoRandomNumbers,
     Rule,
     RuleError,
     Unsupported,
     check_result,
     describe,
-    no_random_numbers,
     reads_a_value,
     rule_name,
 )
@@ -38,7 +38,7 @@ def trace(rule: Rule, grid: Grid) -> Graph:
         Exception: Whatever the rule itself raises.
     """
     recorder = _Recorder(rule_name(rule), torch.device(grid.device))
-    with torch.no_grad(), no_random_numbers(rule, recorder.device):
+    with torch.no_grad(), NoRandomNumbers(rule):
         result = rule(*(recorder.variable(variable) for variable in (BATCH, HEAD, QUERY, KEY)))
     check_result(rule, result)
     root = recorder.result(result)
