@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from attn_mods import checks
 from attn_mods.algebra import Wrapper
 from attn_mods.band import Band
-from attn_mods.documents import check_total, document_and_start, document_total
+from attn_mods.documents import Documents
 from attn_mods.mask import Frame, Mask, MaskMod, Offset
 from attn_mods.tiles import Grid, States
 
@@ -86,22 +84,10 @@ class PerDocument(Wrapper):
     mask: Mask
     cu_seqlens: Tensor
     cu_seqlens_kv: Tensor | None = None
-    total: int | None = field(init=False, repr=False, default=None)
-    total_kv: int | None = field(init=False, repr=False, default=None)
+    documents: Documents = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "total", checks.boundaries("per_document", "cu_seqlens", self.cu_seqlens))
-        object.__setattr__(self, "total_kv", self.total)
-        if self.cu_seqlens_kv is None:
-            return
-        object.__setattr__(self, "total_kv", checks.boundaries("per_document", "cu_seqlens_kv", self.cu_seqlens_kv))
-        if self.cu_seqlens_kv.shape != self.cu_seqlens.shape:
-            checks.fail(
-                "per_document",
-                "cu_seqlens and cu_seqlens_kv must name the same number of documents",
-                f"{self.cu_seqlens.numel() - 1} and {self.cu_seqlens_kv.numel() - 1}",
-                "give a document without keys or queries the length 0",
-            )
+        object.__setattr__(self, "documents", Documents(self.cu_seqlens, self.cu_seqlens_kv))
 
     @property
     def frame(self) -> Frame:  # type: ignore[override]
@@ -113,15 +99,10 @@ class PerDocument(Wrapper):
         """The name inside."""
         return f"{self.mask.name}.per_document"
 
-    @property
-    def _kv_side(self) -> Tensor:
-        return self.cu_seqlens if self.cu_seqlens_kv is None else self.cu_seqlens_kv
-
     def mask_mod(self) -> MaskMod:
         """Same document, and the rule at positions counted from its start."""
         mask = self.mask.mask_mod()
-        q_document, q_start = document_and_start(self.cu_seqlens, document_total(self.name, self.total))
-        kv_document, kv_start = document_and_start(self._kv_side, document_total(self.name, self.total_kv))
+        (q_document, q_start), (kv_document, kv_start) = self.documents.sides(self.name)
 
         def per_document(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
             same = q_document[q_idx] == kv_document[kv_idx]
@@ -132,15 +113,11 @@ class PerDocument(Wrapper):
     def dense(self, q_len: int, kv_len: int) -> Tensor:
         """The dense masks of the documents along the diagonal."""
         batch, heads = self.batch_and_heads()
-        q_total, kv_total = int(self.cu_seqlens[-1]), int(self._kv_side[-1])
+        q_total, kv_total = int(self.documents.cu_seqlens[-1]), int(self.documents.kv_side[-1])
         out = torch.zeros(batch, heads, q_total, kv_total, dtype=torch.bool, device=self.cu_seqlens.device)
-        for q0, q1, kv0, kv1 in self._documents():
+        for q0, q1, kv0, kv1 in self.documents.spans():
             out[:, :, q0:q1, kv0:kv1] = self.mask.dense(q1 - q0, kv1 - kv0)
         return out[:, :, :q_len, :kv_len]
-
-    def _documents(self) -> Iterator[tuple[int, int, int, int]]:
-        q_side, kv_side = self.cu_seqlens.tolist(), self._kv_side.tolist()
-        return zip(q_side[:-1], q_side[1:], kv_side[:-1], kv_side[1:], strict=True)
 
     def band(self) -> Band | None:
         """The band inside, which no document boundary moves, cut at the boundaries."""
@@ -150,20 +127,8 @@ class PerDocument(Wrapper):
         return Band(inner.left, inner.right, self.cu_seqlens)
 
     def check_lengths(self, q_end: int | None, kv_end: int | None) -> None:
-        """The keys end where their boundaries end; the queries lie inside theirs."""
-        field_name = "cu_seqlens" if self.cu_seqlens_kv is None else "cu_seqlens_kv"
-        check_total(self.name, field_name, self.total_kv, kv_end)
-        if self.total is not None and q_end is not None and q_end > self.total:
-            checks.fail(
-                self.name,
-                f"the queries must end at or before cu_seqlens[-1] = {self.total}",
-                q_end,
-                "check q_len and q_offset against the boundaries",
-            )
-        if self.total is not None:
-            for q0, q1, kv0, kv1 in self._documents():
-                if q1 > q0 and kv1 > kv0:
-                    self.mask.check_lengths(q1 - q0, kv1 - kv0)
+        """The documents hold all positions, and the mask inside checks each of them."""
+        self.documents.check_lengths(self.name, q_end, kv_end, self.mask.check_lengths)
 
     def has_own_tile_states(self) -> bool:
         """Never: a closed form in document positions is none in packed ones."""

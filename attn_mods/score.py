@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, NoReturn
 
 import torch
 from torch import Tensor
 
 from attn_mods import checks
-from attn_mods.documents import check_total, document_and_start, document_total
 from attn_mods.entry import Entry, entry_name
 from attn_mods.evaluation import evaluate_everywhere
 from attn_mods.mask import Frame, Offset
 from attn_mods.parameters import Parameterised
+from attn_mods.user_function import UserFunction
 
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """``score_mod(score, b, h, q_idx, kv_idx)``: 0-d tensors to the new score."""
@@ -27,7 +27,7 @@ class Score(Parameterised):
 
     Attributes:
         entry: Metadata of a score of the catalogue.
-        frame: "self" if i and j are positions of one sequence, "cross" if of two, "keys" if i is not read.
+        frame: What i means to the rule, see ``attn_mods.mask.Frame``.
         additive: Whether the score is ``score + bias(b, h, i, j)``.
     """
 
@@ -67,6 +67,14 @@ class Score(Parameterised):
         """
         raise NotImplementedError(f"{type(self).__name__} must define dense()")
 
+    def unsupported_by(self, backend: str) -> str | None:
+        """Why the backend of that name cannot compute this score, whatever the call; None if it can.
+
+        Asked before ``score_mod(backend)``, of the parts of a score too.
+        """
+        parts = (part for part in self.parts().values() if isinstance(part, Score))
+        return next((reason for reason in (part.unsupported_by(backend) for part in parts) if reason), None)
+
     def batch_and_heads(self) -> tuple[int, int]:
         """(B, H) that the parameters ask for; 1 where the rule does not depend on the axis."""
         return 1, 1
@@ -76,7 +84,8 @@ class Score(Parameterised):
 
     def shift(self, q: Offset = 0, kv: Offset = 0) -> Score:
         """The score whose first query is at position ``q`` and first key at ``kv``: i = q_idx + q, j = kv_idx + kv."""
-        return ShiftedScore(self, checks.offset(self.name, "q", q), checks.offset(self.name, "kv", kv))
+        moved_q, moved_kv = checks.offset(self.name, "q", q), checks.offset(self.name, "kv", kv)
+        return score_compositions.ShiftedScore(self, moved_q, moved_kv)
 
     def per_document(self, cu_seqlens: Tensor, cu_seqlens_kv: Tensor | None = None) -> Score:
         """The score at positions counted from each document's first token, and -inf between documents.
@@ -87,216 +96,56 @@ class Score(Parameterised):
             cu_seqlens: Document boundaries of the queries, integer [documents + 1], from 0 to the length.
             cu_seqlens_kv: Those of the keys if they are packed otherwise (cross attention); None = the same.
         """
-        return PerDocumentScore(self, cu_seqlens, cu_seqlens_kv)
+        return score_compositions.PerDocumentScore(self, cu_seqlens, cu_seqlens_kv)
 
     @staticmethod
-    def from_score_mod(score_mod: ScoreMod, *, B: int = 1, H: int = 1, frame: Frame = "self", name: str = "") -> Score:
+    def from_score_mod(
+        score_mod: ScoreMod, *, B: int | None = None, H: int | None = None, frame: Frame = "self", name: str = ""
+    ) -> Score:
         """A user's rule as a score.
+
+        Gradients flow into tensors that the rule refers to. ``nn.Attention`` does not register them: only a score with
+        tensor fields of its own has parameters there.
 
         Args:
             score_mod: ``score_mod(score, b, h, q_idx, kv_idx) -> score``.
-            B: Batch size if the rule depends on b.
-            H: Number of query heads if it depends on h.
+            B: Batch size, >= 1; if None and the rule reads b, that of q.
+            H: Number of query heads, likewise for h.
             frame: What q_idx means, see ``attn_mods.mask.Frame``.
             name: Name in messages; the function's own if empty.
+
+        Raises:
+            TypeError: A score_mod that cannot be called, B or H that is no int.
+            ValueError: B or H below 1, an unknown frame.
         """
         return UserScore(score_mod, B, H, frame, name or getattr(score_mod, "__name__", "user_score"))
 
+    def __bool__(self) -> NoReturn:
+        remedy = "apply one score after another with >>"
+        got = "`and`, `or`, `not` or `if` on a score"
+        checks.fail(self.name, "a score has no truth value", got, remedy, TypeError)
+
     def __rshift__(self, other: Score) -> Score:
-        return Chain(self, other) if isinstance(other, Score) else NotImplemented
+        return score_compositions.Chain(self, other) if isinstance(other, Score) else NotImplemented
 
 
 @dataclass(frozen=True, eq=False)
-class Chain(Score):
-    """``first >> second``: first, then second."""
-
-    first: Score
-    second: Score
-
-    @property
-    def name(self) -> str:
-        """Both names in order."""
-        return f"({self.first.name} >> {self.second.name})"
-
-    @property
-    def frame(self) -> Frame:  # type: ignore[override]
-        """ "self" if any part is, else "cross" if any part is."""
-        frames = {self.first.frame, self.second.frame}
-        return "self" if "self" in frames else "cross" if "cross" in frames else "keys"
-
-    @property
-    def additive(self) -> bool:  # type: ignore[override]
-        """Whether both are."""
-        return self.first.additive and self.second.additive
-
-    def score_mod(self, backend: str = "flex") -> ScoreMod:
-        """The second rule on the result of the first."""
-        first, second = self.first.score_mod(backend), self.second.score_mod(backend)
-
-        def chain(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-            return second(first(score, b, h, q_idx, kv_idx), b, h, q_idx, kv_idx)
-
-        return chain
-
-    def dense(self, scores: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        """The second on the result of the first."""
-        return self.second.dense(self.first.dense(scores, i, j), i, j)
-
-    def batch_and_heads(self) -> tuple[int, int]:
-        """(B, H), broadcast over the parts."""
-        (first_batch, first_heads), (second_batch, second_heads) = (
-            self.first.batch_and_heads(),
-            self.second.batch_and_heads(),
-        )
-        return (
-            checks.broadcast(self.name, "B", first_batch, second_batch),
-            checks.broadcast(self.name, "H", first_heads, second_heads),
-        )
-
-    def check_lengths(self, q_end: int | None, kv_end: int | None) -> None:
-        """Each part checks for itself."""
-        self.first.check_lengths(q_end, kv_end)
-        self.second.check_lengths(q_end, kv_end)
-
-
-class ScoreWrapper(Score):
-    """A score made from one other score."""
-
-    score: Score
-
-    @property
-    def frame(self) -> Frame:  # type: ignore[override]
-        """The frame of the score inside."""
-        return self.score.frame
-
-    @property
-    def additive(self) -> bool:  # type: ignore[override]
-        """Whether the score inside is."""
-        return self.score.additive
-
-    @property
-    def name(self) -> str:
-        """The name inside."""
-        return self.score.name
-
-    def batch_and_heads(self) -> tuple[int, int]:
-        """(B, H) of the score inside."""
-        return self.score.batch_and_heads()
-
-
-@dataclass(frozen=True, eq=False)
-class ShiftedScore(ScoreWrapper):
-    """``score.shift(q, kv)``: the score seen from first query position q and first key position kv."""
-
-    score: Score
-    q: Offset = 0
-    kv: Offset = 0
-
-    def score_mod(self, backend: str = "flex") -> ScoreMod:
-        """The rule at moved positions."""
-        rule, q, kv = self.score.score_mod(backend), self.q, self.kv
-
-        def shifted_score(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-            return rule(score, b, h, q_idx + q, kv_idx + kv)
-
-        return shifted_score
-
-    def dense(self, scores: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        """The score inside at moved positions."""
-        return self.score.dense(scores, i + self.q, j + self.kv)
-
-    def check_lengths(self, q_end: int | None, kv_end: int | None) -> None:
-        """The score inside checks the moved positions."""
-        moved_q = None if q_end is None or isinstance(self.q, Tensor) else q_end + self.q
-        moved_kv = None if kv_end is None or isinstance(self.kv, Tensor) else kv_end + self.kv
-        self.score.check_lengths(moved_q, moved_kv)
-
-
-@dataclass(frozen=True, eq=False)
-class PerDocumentScore(ScoreWrapper):
-    """``score.per_document(cu_seqlens)``: positions counted from each document's start, -inf between documents.
-
-    ``isolated`` is False only where a mask already hides other documents.
-    """
-
-    score: Score
-    cu_seqlens: Tensor
-    cu_seqlens_kv: Tensor | None = None
-    isolated: bool = True
-    total: int | None = field(init=False, repr=False, default=None)
-    total_kv: int | None = field(init=False, repr=False, default=None)
-
-    def __post_init__(self) -> None:
-        kv_side = self.cu_seqlens if self.cu_seqlens_kv is None else self.cu_seqlens_kv
-        object.__setattr__(self, "total", checks.boundaries("per_document", "cu_seqlens", self.cu_seqlens))
-        object.__setattr__(self, "total_kv", checks.boundaries("per_document", "cu_seqlens_kv", kv_side))
-
-    @property
-    def frame(self) -> Frame:  # type: ignore[override]
-        """ "cross" with boundaries of its own for the keys, else "self"."""
-        return "self" if self.cu_seqlens_kv is None else "cross"
-
-    def _sides(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        kv_side = self.cu_seqlens if self.cu_seqlens_kv is None else self.cu_seqlens_kv
-        q_total, kv_total = document_total(self.name, self.total), document_total(self.name, self.total_kv)
-        return document_and_start(self.cu_seqlens, q_total), document_and_start(kv_side, kv_total)
-
-    def score_mod(self, backend: str = "flex") -> ScoreMod:
-        """The rule at positions counted from the document's start."""
-        rule = self.score.score_mod(backend)
-        (q_document, q_start), (kv_document, kv_start) = self._sides()
-
-        def per_document_score(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-            return rule(score, b, h, q_idx - q_start[q_idx], kv_idx - kv_start[kv_idx])
-
-        def isolated_score(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-            inside = per_document_score(score, b, h, q_idx, kv_idx)
-            return torch.where(q_document[q_idx] == kv_document[kv_idx], inside, float("-inf"))
-
-        return isolated_score if self.isolated else per_document_score
-
-    def dense(self, scores: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        """The score inside at positions counted from the document's start."""
-        (q_document, q_start), (kv_document, kv_start) = self._sides()
-        inside = self.score.dense(scores, i - q_start[i], j - kv_start[j])
-        if not self.isolated:
-            return inside
-        return inside.masked_fill(q_document[i][:, None] != kv_document[j][None, :], float("-inf"))
-
-    def check_lengths(self, q_end: int | None, kv_end: int | None) -> None:
-        """The keys end where their boundaries end."""
-        check_total(self.name, "cu_seqlens", self.total_kv, kv_end)
-
-
-@dataclass(frozen=True, eq=False)
-class UserScore(Score):
+class UserScore(UserFunction, Score):  # type: ignore[override]  # a frame of each instance
     """A user's score_mod."""
 
-    rule: ScoreMod
-    B: int = 1
-    H: int = 1
-    rule_frame: Frame = "self"
-    rule_name: str = "user_score"
-
-    @property
-    def frame(self) -> Frame:  # type: ignore[override]
-        """As the user said."""
-        return self.rule_frame
-
-    @property
-    def name(self) -> str:
-        """The function's name."""
-        return self.rule_name
+    def takes_a_score(self) -> bool:
+        """It does."""
+        return True
 
     def score_mod(self, backend: str = "flex") -> ScoreMod:
         """The rule itself."""
         return self.rule
 
-    def batch_and_heads(self) -> tuple[int, int]:
-        """(B, H) as the user said."""
-        return self.B, self.H
-
     def dense(self, scores: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """The rule at every position: there is nothing else to go by."""
         batch, heads = (torch.arange(n, device=scores.device) for n in scores.shape[:2])
         return evaluate_everywhere(self.rule, batch, heads, i, j, scores)
+
+
+# The compositions are scores themselves: their module imports this one, so it can name them only once Score exists.
+from attn_mods import score_compositions  # noqa: E402
