@@ -1,4 +1,4 @@
-"""The masks of the catalogue, one file each."""
+"""The masks of the catalogue, one file each: classes, and functions for what is only a composition of others."""
 
 from attn_mods.masks.anti_causal import AntiCausal
 from attn_mods.masks.area import Area
@@ -11,6 +11,7 @@ from attn_mods.masks.chunked_causal import ChunkedCausal
 from attn_mods.masks.cumsum_ar import CumsumAr
 from attn_mods.masks.dilated_window import DilatedWindow
 from attn_mods.masks.document import Document
+from attn_mods.masks.document_causal import DOCUMENT_CAUSAL, document_causal
 from attn_mods.masks.full import Full
 from attn_mods.masks.global_plus_window import GlobalPlusWindow
 from attn_mods.masks.key_padding import KeyPadding
@@ -32,6 +33,7 @@ ALL = (
     Causal,
     SlidingWindow,
     Document,
+    DOCUMENT_CAUSAL,
     AntiCausal,
     WindowAsymmetric,
     WindowSymmetric,
@@ -84,4 +86,5 @@ __all__ = [
     "TreeVerification",
     "WindowAsymmetric",
     "WindowSymmetric",
+    "document_causal",
 ]
