@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attn_mods import checks
 from attn_mods.band import Band
-from attn_mods.mask import Frame, Mask, MaskMod
+from attn_mods.mask import Frame, Mask, MaskMod, joint_frame
 from attn_mods.tiles import Grid, States
 
 
@@ -20,9 +20,8 @@ class Composition(Mask):
 
     @property
     def frame(self) -> Frame:  # type: ignore[override]
-        """ "self" if any part is, else "cross" if any part is."""
-        frames = {self.left.frame, self.right.frame}
-        return "self" if "self" in frames else "cross" if "cross" in frames else "keys"
+        """That of both together."""
+        return joint_frame(self.left.frame, self.right.frame)
 
     @property
     def name(self) -> str:

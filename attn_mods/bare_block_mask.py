@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
 from attn_mods import checks
+from attn_mods.block_mask import batch_and_heads_of, block_tables
 from attn_mods.mask import Mask, MaskMod
 
 
@@ -26,14 +26,10 @@ class Listed(Mask):
 
     def mask_mod(self) -> MaskMod:
         """The lists as tables of blocks."""
-        lists = self.lists
-        q_size, kv_size = lists.BLOCK_SIZE
+        q_size, kv_size = self.lists.BLOCK_SIZE
         batch, heads = self.batch_and_heads()
-        rule = lists.mask_mod
-        partial = _table(lists.kv_num_blocks, lists.kv_indices)
-        full = torch.zeros_like(partial)
-        if lists.full_kv_num_blocks is not None and lists.full_kv_indices is not None:
-            full = _table(lists.full_kv_num_blocks, lists.full_kv_indices)
+        rule = self.lists.mask_mod
+        partial, full = block_tables(self.lists)
 
         def listed(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
             block = (b if batch > 1 else b * 0, h if heads > 1 else h * 0, q_idx // q_size, kv_idx // kv_size)
@@ -47,12 +43,4 @@ class Listed(Mask):
 
     def batch_and_heads(self) -> tuple[int, int]:
         """Those of the lists."""
-        return self.lists.kv_num_blocks.shape[0], self.lists.kv_num_blocks.shape[1]
-
-
-def _table(counts: Tensor, indices: Tensor) -> Tensor:
-    """Which blocks are listed, bool [B, H, q blocks, kv blocks]."""
-    columns = indices.shape[-1]
-    valid = torch.arange(columns, device=indices.device) < counts[..., None]
-    table = torch.zeros(*indices.shape[:-1], columns + 1, dtype=torch.bool, device=indices.device)
-    return table.scatter(-1, indices.long().where(valid, columns), True)[..., :columns]
+        return batch_and_heads_of(self.lists)

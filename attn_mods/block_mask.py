@@ -1,19 +1,30 @@
-"""Tile states to torch's BlockMask: the only module that touches BlockMask internals."""
+"""Tile states to torch's BlockMask, and what the lists of one say.
+
+A BlockMask holds up to four pairs of lists, of partial and of full blocks, by rows and by columns: for each row how
+many blocks it lists, and their numbers, of which only that many count. What reads lists goes through this module, but
+for the checks of entries, which take nothing from what they check.
+"""
 
 from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
+from attn_mods import checks
 from attn_mods.kernels.lists import block_lists
-from attn_mods.provenance import remember_rule
+from attn_mods.provenance import remember
 from attn_mods.tiles import FULL, MIXED, Grid, States, analyse, resolve
+from attn_mods.tiles.grid import block_pair
 from attn_mods.tiles.rule import Rule, check_rule
+
+PAIRS = ("kv", "q", "full_kv", "full_q")
+LIST_NAMES = tuple(f"{pair}_{part}" for pair in PAIRS for part in ("num_blocks", "indices"))
 
 
 def create_block_mask(
@@ -51,6 +62,7 @@ def create_block_mask(
     Raises:
         RuleError: If mask_mod is no mask_mod (a TypeError).
         ValueError: If the options or sizes are not valid.
+        TypeError: If a size is no int.
         NotImplementedError: If the installed torch has no dQ write order.
         Exception: Whatever mask_mod raises at real positions.
     """
@@ -61,18 +73,20 @@ def create_block_mask(
             stacklevel=2,
         )
     if not isinstance(dq_kv_order, bool):
-        raise ValueError(f"create_block_mask: dq_kv_order must be a bool, got {dq_kv_order!r}")
+        remedy = "pass True for descending key blocks, False for ascending"
+        checks.fail("create_block_mask", "dq_kv_order must be a bool", checks.describe(dq_kv_order), remedy)
     if compute_dq_write_order and "dq_write_order" not in inspect.signature(BlockMask.__init__).parameters:
-        raise NotImplementedError(f"create_block_mask: torch {torch.__version__} has no compute_dq_write_order")
+        remedy = "leave compute_dq_write_order out, or install torch 2.13"
+        error, got = NotImplementedError, f"compute_dq_write_order with torch {torch.__version__}"
+        checks.fail("create_block_mask", "the dQ write order needs a torch that has it", got, remedy, error)
     check_rule(mask_mod)
     if device is None:
         device = torch.accelerator.current_accelerator() or "cpu"
-    block_size = (BLOCK_SIZE, BLOCK_SIZE) if isinstance(BLOCK_SIZE, int) else (BLOCK_SIZE[0], BLOCK_SIZE[1])
-    grid = Grid(Q_LEN, KV_LEN, block_size, 1 if B is None else B, 1 if H is None else H, device)
+    grid = Grid(Q_LEN, KV_LEN, block_pair(BLOCK_SIZE), 1 if B is None else B, 1 if H is None else H, device)
     block_mask = build_block_mask(mask_mod, grid, separate_full_blocks=separate_full_blocks)
     if compute_dq_write_order:
         _add_dq_write_order(block_mask, dq_kv_order)
-    remember_rule(block_mask)
+    remember(block_mask)
     return block_mask
 
 
@@ -95,18 +109,92 @@ def build_block_mask(
     analysis = analyse(rule, grid) if states is None else resolve(rule, grid, states)
     codes = _listed_codes(analysis.states.codes, grid, separate_full_blocks)
     by_column = codes.transpose(-2, -1)
-    lists: dict[str, Tensor | None] = {}
-    for name, plane, code in (
-        ("kv", codes, MIXED),
-        ("q", by_column, MIXED),
-        ("full_kv", codes, FULL),
-        ("full_q", by_column, FULL),
-    ):
-        wanted = separate_full_blocks or code == MIXED
-        found = _lists(plane, code, grid) if wanted else (None, None)
-        lists[f"{name}_num_blocks"], lists[f"{name}_indices"] = found
-    keywords: dict[str, Any] = lists
-    return BlockMask(seq_lengths=(grid.q_len, grid.kv_len), BLOCK_SIZE=grid.block_size, mask_mod=rule, **keywords)
+    lists: list[Tensor] = []
+    for code in (MIXED, FULL) if separate_full_blocks else (MIXED,):
+        for plane in (codes, by_column):
+            lists += _lists(plane, code, grid)
+    return from_lists(lists, rule, (grid.q_len, grid.kv_len), grid.block_size)
+
+
+def from_lists(lists: Sequence[Tensor], rule: Rule, lengths: tuple[int, int], block_size: tuple[int, int]) -> BlockMask:
+    """The BlockMask of lists in the order of ``LIST_NAMES``, those of full blocks left out if there are none."""
+    present: list[Tensor | None] = [*lists, *[None] * (len(LIST_NAMES) - len(lists))]
+    keywords: dict[str, Any] = dict(zip(LIST_NAMES, present, strict=True))
+    return BlockMask(seq_lengths=lengths, BLOCK_SIZE=block_size, mask_mod=rule, **keywords)
+
+
+def lists_of(block_mask: BlockMask) -> list[Tensor]:
+    """The lists that a BlockMask has, in the order of ``LIST_NAMES``."""
+    lists = (getattr(block_mask, name) for name in LIST_NAMES)
+    return [each for each in lists if each is not None]
+
+
+def list_shapes(
+    batch: int, heads: int, lengths: tuple[int, int], block_size: int, separate_full_blocks: bool
+) -> list[tuple[int, ...]]:
+    """The shapes of the lists, in the order of ``LIST_NAMES``."""
+    rows, columns = (-(-length // block_size) for length in lengths)
+    by_rows = (batch, heads, rows), (batch, heads, rows, columns)
+    by_columns = (batch, heads, columns), (batch, heads, columns, rows)
+    return [*by_rows, *by_columns] * (2 if separate_full_blocks else 1)
+
+
+def list_bytes(block_mask: BlockMask) -> int:
+    """Memory of the lists; what several of them share counts once."""
+    storages = {each.untyped_storage().data_ptr(): each.untyped_storage().nbytes() for each in lists_of(block_mask)}
+    return sum(storages.values())
+
+
+def has_full_blocks(block_mask: BlockMask) -> bool:
+    """Whether full blocks have lists of their own."""
+    return block_mask.full_kv_num_blocks is not None
+
+
+def batch_and_heads_of(block_mask: BlockMask) -> tuple[int, int]:
+    """(B, H) of the lists."""
+    return block_mask.kv_num_blocks.shape[0], block_mask.kv_num_blocks.shape[1]
+
+
+def device_of(block_mask: BlockMask) -> torch.device:
+    """Where the lists are."""
+    return block_mask.kv_num_blocks.device
+
+
+def block_tables(block_mask: BlockMask) -> tuple[Tensor, Tensor]:
+    """Which blocks are partial and which full, bool [B, H, q blocks, kv blocks] each."""
+    partial = listed_blocks(block_mask.kv_num_blocks, block_mask.kv_indices)
+    if block_mask.full_kv_num_blocks is None or block_mask.full_kv_indices is None:
+        return partial, torch.zeros_like(partial)
+    return partial, listed_blocks(block_mask.full_kv_num_blocks, block_mask.full_kv_indices)
+
+
+def same_blocks(first: BlockMask, second: BlockMask) -> bool:
+    """Whether two BlockMasks list the same blocks, in whatever order; lists that one of them lacks are not compared."""
+    for pair in PAIRS:
+        mine, theirs = (
+            (getattr(each, f"{pair}_num_blocks"), getattr(each, f"{pair}_indices")) for each in (first, second)
+        )
+        if mine[1] is None or theirs[1] is None:
+            continue
+        if not torch.equal(mine[0], theirs[0]) or not torch.equal(listed_blocks(*mine), listed_blocks(*theirs)):
+            return False
+    return True
+
+
+def listed_blocks(counts: Tensor, indices: Tensor) -> Tensor:
+    """Which blocks each row lists.
+
+    Args:
+        counts: How many, integer [B, H, rows].
+        indices: Their numbers, integer [B, H, rows, columns]; what stands behind the count is not read.
+
+    Returns:
+        bool [B, H, rows, columns].
+    """
+    columns = indices.shape[-1]
+    counted = torch.arange(columns, device=indices.device) < counts[..., None]
+    blocks = torch.zeros(*indices.shape[:-1], columns + 1, dtype=torch.bool, device=indices.device)
+    return blocks.scatter(-1, indices.long().where(counted, columns), True)[..., :columns]
 
 
 def _listed_codes(codes: Tensor, grid: Grid, separate_full_blocks: bool) -> Tensor:
@@ -131,9 +219,8 @@ def _lists(codes: Tensor, code: int, grid: Grid) -> tuple[Tensor, Tensor]:
 def _add_dq_write_order(block_mask: BlockMask, descending: bool) -> None:
     """Add, for each block of the q lists, how many blocks of its query row are added to dQ before it."""
     mask: Any = block_mask
-    listed = _membership(mask.kv_num_blocks, mask.kv_indices)
-    if mask.full_kv_indices is not None:
-        listed |= _membership(mask.full_kv_num_blocks, mask.full_kv_indices)
+    partial, full = block_tables(block_mask)
+    listed = partial | full
     upto = listed.cumsum(-1, dtype=torch.int32)
     rank = upto[..., -1:] - upto if descending else upto - listed.int()
     by_column = rank.transpose(-2, -1)
@@ -141,9 +228,3 @@ def _add_dq_write_order(block_mask: BlockMask, descending: bool) -> None:
     mask.dq_write_order_full = None if mask.full_q_indices is None else by_column.gather(-1, mask.full_q_indices.long())
     mask.dq_kv_order = None
     mask.dq_kv_order_spt = descending
-
-
-def _membership(counts: Tensor, indices: Tensor) -> Tensor:
-    """Which columns each row lists: bool [B, H, rows, columns]."""
-    valid = torch.arange(indices.shape[-1], device=indices.device) < counts[..., None]
-    return torch.zeros_like(valid).scatter(-1, indices.long(), valid)

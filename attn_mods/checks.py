@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from typing import NoReturn, cast
+import math
+import operator
+from typing import Any, NoReturn, SupportsIndex, cast
 
 import torch
 from torch import Tensor
@@ -30,10 +32,13 @@ def values_can_be_read() -> bool:
     return not torch.compiler.is_compiling()
 
 
-def integer(name: str, field: str, value: object, minimum: int, remedy: str, ndim: tuple[int, ...] = (0,)) -> None:
-    """Check an integer parameter: an int, or an integer tensor with one of ``ndim`` dimensions, all >= ``minimum``.
+def integer(
+    name: str, field: str, value: object, minimum: int | None, remedy: str, ndim: tuple[int, ...] = (0,)
+) -> int | Tensor:
+    """An integer parameter: an int, or an integer tensor with one of ``ndim`` dimensions, all >= ``minimum``.
 
-    A tensor costs one synchronisation; its values are not read while compiling.
+    Python's other integers, those of numpy among them, become ints; a bool is none. A tensor costs one
+    synchronisation; its values are not read while compiling.
     """
     if isinstance(value, Tensor):
         if value.dtype not in INTEGER_DTYPES:
@@ -41,12 +46,40 @@ def integer(name: str, field: str, value: object, minimum: int, remedy: str, ndi
         if value.ndim not in ndim:
             allowed = " or ".join(str(n) for n in ndim)
             fail(name, f"a tensor {field} must have {allowed} dimensions", describe(value), remedy)
-        if values_can_be_read() and value.numel() and int(value.min()) < minimum:
+        if minimum is not None and values_can_be_read() and value.numel() and int(value.min()) < minimum:
             fail(name, f"{field} must be >= {minimum}", f"a smallest value of {int(value.min())}", remedy)
-    elif isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
+        return value
+    number = _plain_integer(value)
+    if number is None:
         fail(name, f"{field} must be an int or an integer tensor", describe(value), remedy, TypeError)
-    elif value < minimum:
-        fail(name, f"{field} must be >= {minimum}", value, remedy)
+    if minimum is not None and number < minimum:
+        fail(name, f"{field} must be >= {minimum}", number, remedy)
+    return number
+
+
+def _plain_integer(value: object) -> int | None:
+    """The int that a value is; None for a bool and for what is no integer."""
+    if isinstance(value, (int, torch.SymInt)):
+        return None if isinstance(value, bool) else cast(int, value)
+    try:
+        return operator.index(cast(SupportsIndex, value))
+    except TypeError:
+        return None
+
+
+def integer_field(part: Any, field: str, minimum: int | None, remedy: str, ndim: tuple[int, ...] = (0,)) -> None:
+    """Check ``integer`` on a field of a frozen dataclass that has a name, and keep it as an int or a tensor."""
+    _keep(part, field, integer(part.name, field, getattr(part, field), minimum, remedy, ndim))
+
+
+def static_integer_field(part: Any, field: str, minimum: int | None, remedy: str) -> None:
+    """Check ``static_integer`` on a field of a frozen dataclass that has a name, and keep it as an int."""
+    _keep(part, field, static_integer(part.name, field, getattr(part, field), minimum, remedy))
+
+
+def _keep(part: Any, field: str, checked: object) -> None:
+    if checked is not getattr(part, field):
+        object.__setattr__(part, field, checked)
 
 
 def tensor(
@@ -75,11 +108,11 @@ def tensor(
     return value
 
 
-def static_integer(name: str, field: str, value: object, minimum: int, remedy: str) -> None:
-    """Check an integer that is compiled into the rule: an int >= ``minimum``, no tensor."""
+def static_integer(name: str, field: str, value: object, minimum: int | None, remedy: str) -> int:
+    """An integer that is compiled into the rule: an int >= ``minimum``, no tensor."""
     if isinstance(value, Tensor):
         fail(name, f"{field} must be an int", describe(value), remedy, TypeError)
-    integer(name, field, value, minimum, remedy)
+    return cast(int, integer(name, field, value, minimum, remedy))
 
 
 def learnable(name: str, field: str, value: object, *, ndim: tuple[int, ...], remedy: str) -> Tensor:
@@ -123,9 +156,48 @@ def offset(name: str, field: str, value: object) -> int | Tensor:
         if value.numel() != 1:
             fail(name, f"{field} must be one number", describe(value), remedy)
         return value if value.ndim == 0 else value.reshape(())
-    if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
+    number = _plain_integer(value)
+    if number is None:
         fail(name, f"{field} must be an integer", describe(value), remedy, TypeError)
-    return cast(int, value)
+    return number
+
+
+def needs_offset(name: str, q_len: int, kv_len: int) -> None:
+    """Raise if a "self" rule is called without ``q_offset`` on lengths that differ: any alignment would be a guess."""
+    if q_len != kv_len:
+        fail(
+            name,
+            "q_len != kv_len needs q_offset, the absolute position of the first query",
+            f"q_len={q_len}, kv_len={kv_len}",
+            f"pass q_offset={kv_len - q_len} if the queries are the last {q_len} positions, 0 if the first"
+            if q_len < kv_len
+            else "pass q_offset=0 if the first query and the first key are one position",
+        )
+
+
+def queries_end(name: str, total: int | None, q_end: int | None, remedy: str, unit: str = "position") -> None:
+    """Raise if a query lies beyond the ``total`` positions that parameters describe; None is not known."""
+    if total is not None and q_end is not None and q_end > total:
+        fail(name, f"the queries must end at or before {unit} {total}", q_end, remedy)
+
+
+def sink(name: str, value: object) -> Tensor:
+    """The sink as one logit per query head, float [H] or [1]; -inf is no sink. Costs one synchronisation."""
+    remedy = "pass one logit per query head, or one for all"
+    checked = tensor(name, "sink", value, ndim=(0, 1), kind="float", remedy=remedy)
+    if values_can_be_read() and not checked.is_meta and not bool((checked.detach() < math.inf).all()):
+        fail(name, "sink must be a number below infinity", checked.tolist(), "pass finite logits, or -inf for none")
+    return checked.reshape(1) if checked.ndim == 0 else checked
+
+
+def lengths(name: str, field: str, value: object, device: torch.device | str | None = None) -> Tensor:
+    """Document lengths as boundaries: whole numbers of tokens [documents], >= 0, to int32 [documents + 1]."""
+    remedy = "pass the number of tokens of each document, 0 for an empty one"
+    checked = torch.as_tensor(value, device=device)
+    if checked.numel() == 0:
+        fail(name, f"{field} must name at least one document", describe(value), remedy)
+    integer(name, field, tensor(name, field, checked, ndim=(1,), kind="integer", remedy=remedy), 0, remedy, ndim=(1,))
+    return torch.nn.functional.pad(checked.cumsum(0), (1, 0)).to(torch.int32)
 
 
 def broadcast(name: str, what: str, *sizes: int) -> int:
@@ -141,8 +213,26 @@ def broadcast(name: str, what: str, *sizes: int) -> int:
     return larger.pop() if larger else 1
 
 
+def tensors(name: str, **values: object) -> None:
+    """Check that arguments are tensors with values: dense, and not on the meta device."""
+    for label, value in values.items():
+        if not isinstance(value, Tensor):
+            kind = type(value).__name__
+            fail(name, f"{label} must be a tensor", kind, "convert it with torch.as_tensor", TypeError)
+        if value.is_meta or value.layout != torch.strided:
+            got = "one on the meta device" if value.is_meta else f"one of layout {value.layout}"
+            fail(name, f"{label} must be a dense tensor that holds values", got, "pass a strided tensor on a device")
+
+
+def boolean(name: str, field: str, value: object, remedy: str) -> None:
+    """Check that a switch is True or False."""
+    if not isinstance(value, bool):
+        fail(name, f"{field} must be True or False", describe(value), remedy, TypeError)
+
+
 def attention_inputs(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
     """Check q [B, Hq, q_len, D], k [B, Hkv, kv_len, D] and v [B, Hkv, kv_len, Dv] against each other."""
+    tensors(name, q=q, k=k, v=v)
     shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
     if not q.ndim == k.ndim == v.ndim == 4:
         fail(name, "q, k and v must have 4 dimensions [B, H, length, D]", shapes, "unsqueeze the missing ones")
@@ -154,6 +244,11 @@ def attention_inputs(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
         fail(name, "q and k must have the same head dimension", shapes, "check the projections")
     if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
         fail(name, "the number of query heads must be a multiple of that of key heads", shapes, "repeat or drop heads")
+    if q.shape[2] == 0 or k.shape[2] == 0:
+        got = f"q_len={q.shape[2]}, kv_len={k.shape[2]}"
+        fail(name, "there must be at least one query and one key", got, "skip the call")
+    if 0 in (q.shape[0], q.shape[1], q.shape[3], v.shape[3]):
+        fail(name, "q, k and v must have at least one batch row, head and dimension", shapes, "skip the call")
     if len({q.device, k.device, v.device}) > 1:
         fail(name, "q, k and v must be on one device", f"{q.device}, {k.device}, {v.device}", "move them with .to")
     for label, value in (("q", q), ("k", k), ("v", v)):

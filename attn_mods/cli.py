@@ -34,6 +34,17 @@ def block_size_of(context: click.Context, option: click.Parameter, value: str) -
     return int(sizes[0]), int(sizes[-1])
 
 
+def device_of(context: click.Context, option: click.Parameter, value: str) -> str:
+    """A device that holds tensors here and now."""
+    try:
+        torch.zeros(1, device=value).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch without CUDA raises AssertionError
+        reason = str(error).strip().partition("\n")[0]
+        message = f"{value!r} cannot be used here ({reason}); leave it out for the processor"
+        raise click.BadParameter(message, context, option) from error
+    return value
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="attn-mods", prog_name="attn-mods")
 def main() -> None:
@@ -79,7 +90,7 @@ def show(
 
 @main.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--device", default="cpu", show_default=True, help="Where to compute.")
+@click.option("--device", callback=device_of, default="cpu", show_default=True, help="Where to compute.")
 @click.option("--backend", "backends", multiple=True, help="Only this backend; repeat for several.")
 @click.option("--details", is_flag=True, help="Print every check, not only the failed ones.")
 def verify(names: tuple[str, ...], device: str, backends: tuple[str, ...], details: bool) -> None:
@@ -118,7 +129,7 @@ def verify(names: tuple[str, ...], device: str, backends: tuple[str, ...], detai
 @click.option("--q-offset", type=int, help="Absolute position of the first query, if the lengths differ.")
 @click.option("--head-dim", type=click.IntRange(1), default=64, show_default=True, help="Size of a head.")
 @click.option("--dtype", type=click.Choice(list(DTYPES)), default="float32", show_default=True)
-@click.option("--device", default="cpu", show_default=True, help="Where the tensors are.")
+@click.option("--device", callback=device_of, default="cpu", show_default=True, help="Where the tensors are.")
 @click.option("--training", is_flag=True, help="Whether gradients are wanted.")
 def explain(
     name: str,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -13,12 +13,24 @@ from torch.nn.attention.flex_attention import BlockMask
 from attn_mods import backends, checks
 from attn_mods.backends import Backend, Call, Needs, Reason
 from attn_mods.bare_block_mask import Listed
+from attn_mods.block_mask_check import check_bare_block_mask, check_block_mask
 from attn_mods.explanation import Explanation, Row
 from attn_mods.mask import Mask, Offset
 from attn_mods.preflight import check_user_functions
-from attn_mods.provenance import check_block_mask, check_sizes
 from attn_mods.recipe import Recipe
 from attn_mods.score import Score
+
+OPTION_TYPES = (bool, int, float, str, type(None))
+
+
+class CallOptions(TypedDict, total=False):
+    """What a call of ``attention`` may say besides its backend."""
+
+    q_offset: Offset | None
+    block_mask: BlockMask | None
+    return_lse: bool
+    kernel_options: Mapping[str, Any] | None
+    invariant: bool
 
 
 @overload
@@ -93,11 +105,28 @@ def attention(
     Raises:
         ValueError: Sizes, lengths, devices or a block_mask that do not fit; an unknown backend; a call that no backend,
             or not the one named, computes exactly. Nothing else is computed instead.
-        TypeError: Something that is no recipe, or dtypes that do not fit.
+        TypeError: Something that is no recipe, dtypes that do not fit, or kernel_options that hold something else than
+            numbers, texts and None.
         RuntimeError: torch's recompile limit is reached.
     """
-    call = _checked(q, k, v, recipe, q_offset, block_mask, return_lse, kernel_options, invariant)
-    chosen = _choose(call, backend)
+    call = _checked(
+        q,
+        k,
+        v,
+        recipe,
+        q_offset=q_offset,
+        block_mask=block_mask,
+        return_lse=return_lse,
+        kernel_options=kernel_options,
+        invariant=invariant,
+    )
+    candidates = _candidates(call, backend)
+    chosen = _first(candidates, call)
+    if chosen is None:
+        listed = candidates if backend != "auto" else backends.ALL
+        reasons = "; ".join([_why_not(each, call) for each in listed])
+        remedy = "see attn_mods.explain for what each backend computes"
+        checks.fail(call.recipe.name, "a backend must compute exactly this", f"none ({reasons})", remedy)
     with torch.autocast(call.q.device.type, enabled=False):
         out, lse = chosen.run(call)
     if not return_lse:
@@ -113,22 +142,26 @@ def explain(
     v: Tensor,
     recipe: Recipe | Mask | Score | None = None,
     *,
-    q_offset: Offset | None = None,
-    block_mask: BlockMask | None = None,
-    return_lse: bool = False,
     backend: str = "auto",
-    kernel_options: Mapping[str, Any] | None = None,
-    invariant: bool = False,
+    **options: Unpack[CallOptions],
 ) -> Explanation:
     """Which backends would run this call of ``attention``, why the others would not, and which one would be taken.
 
     Takes the arguments of ``attention`` and raises as it does for input that no backend could take.
 
+    Args:
+        q: Queries [B, Hq, q_len, D].
+        k: Keys [B, Hkv, kv_len, D].
+        v: Values [B, Hkv, kv_len, Dv].
+        recipe: What to compute, as for ``attention``.
+        backend: "auto", or the name of a backend.
+        **options: ``q_offset``, ``block_mask``, ``return_lse``, ``kernel_options`` and ``invariant`` of ``attention``.
+
     Returns:
         An Explanation: ``rows`` as data, a table when printed.
     """
-    call = _checked(q, k, v, recipe, q_offset, block_mask, return_lse, kernel_options, invariant)
-    chosen = next((candidate for candidate in _candidates(call, backend) if _reason(candidate, call) is None), None)
+    call = _checked(q, k, v, recipe, **options)
+    chosen = _first(_candidates(call, backend), call)
     rows = tuple(Row(each.name, _reason(each, call), each is chosen) for each in backends.ALL)
     if backend == "auto":
         note = f"auto: nothing was measured on this {call.q.device.type} device, so a fixed order decides"
@@ -142,11 +175,12 @@ def _checked(
     k: Tensor,
     v: Tensor,
     recipe: Recipe | Mask | Score | None,
-    q_offset: Offset | None,
-    block_mask: BlockMask | None,
-    return_lse: bool,
-    kernel_options: Mapping[str, Any] | None,
-    invariant: bool,
+    *,
+    q_offset: Offset | None = None,
+    block_mask: BlockMask | None = None,
+    return_lse: bool = False,
+    kernel_options: Mapping[str, Any] | None = None,
+    invariant: bool = False,
 ) -> Call:
     """The call, if everything about it fits together.
 
@@ -161,18 +195,18 @@ def _checked(
     if q_len == 0 or kv_len == 0:
         got = f"q_len={q_len}, kv_len={kv_len}"
         checks.fail(recipe.name, "there must be at least one query and one key", got, "skip the call")
+    _check_device(recipe, q.device)
     if not torch.compiler.is_compiling():
         check_user_functions(recipe, q.device)
-    placed = recipe.place(q_len, kv_len, q_offset)
+    _check_kernel_options(recipe.name, kernel_options)
+    placed = recipe.sized(q.shape[0], q.shape[1]).place(q_len, kv_len, q_offset)
     checks.sizes(recipe.name, placed.batch_and_heads(), q)
+    _check_device(placed, q.device)
     placed = _with_block_mask(placed, block_mask, q, kv_len)
-    if placed.device not in (None, q.device):
-        remedy = f'move it with .to("{q.device}")'
-        checks.fail(recipe.name, f"its tensors must be on {q.device} as q is", placed.device, remedy)
     gradients = torch.is_grad_enabled()
     needs = Needs(
         input_gradients=gradients and (q.requires_grad or k.requires_grad or v.requires_grad),
-        parameter_gradients=gradients and any(tensor.requires_grad for tensor in placed.tensors().values()),
+        parameter_gradients=gradients and placed.requires_grad(),
         lse=return_lse,
         invariant=invariant,
         kernel_options=bool(kernel_options),
@@ -180,6 +214,22 @@ def _checked(
         compiling=torch.compiler.is_compiling(),
     )
     return Call(q, k, v, placed, needs, block_mask, kernel_options)
+
+
+def _check_device(recipe: Recipe, device: torch.device) -> None:
+    if recipe.device not in (None, device):
+        remedy = f'move it with .to("{device}"), and what a function of yours refers to by hand'
+        checks.fail(recipe.name, f"its tensors must be on {device} as q is", recipe.device, remedy)
+
+
+def _check_kernel_options(name: str, options: Mapping[str, Any] | None) -> None:
+    remedy = "pass what torch's flex_attention takes, such as {'BLOCK_M': 64}"
+    if options is not None and not isinstance(options, Mapping):
+        checks.fail(name, "kernel_options must be a dict", checks.describe(options), remedy, TypeError)
+    for option, value in (options or {}).items():
+        if not isinstance(option, str) or not isinstance(value, OPTION_TYPES):
+            got = f"{option!r}: {checks.describe(value)}"
+            checks.fail(name, "kernel_options must map names to numbers, texts or None", got, remedy, TypeError)
 
 
 def _recipe_of(recipe: Recipe | Mask | Score | None) -> Recipe:
@@ -216,7 +266,7 @@ def _with_block_mask(recipe: Recipe, block_mask: BlockMask | None, q: Tensor, kv
     if recipe.mask is not None:
         check_block_mask(recipe.name, block_mask, recipe.mask, lengths, sizes, q.device)
         return recipe
-    check_sizes(recipe.name, block_mask, (1, 1), lengths, sizes, q.device)
+    check_bare_block_mask(recipe.name, block_mask, lengths, sizes, q.device)
     return replace(recipe, mask=Listed(block_mask))
 
 
@@ -235,20 +285,12 @@ def _why_not(backend: Backend, call: Call) -> str:
     return f"{backend.name}: {'nothing against it' if reason is None else reason.text}"
 
 
-def _choose(call: Call, backend: str) -> Backend:
-    """The first candidate that computes the call.
-
-    Raises:
-        ValueError: None does; the message holds every reason.
-    """
-    candidates = _candidates(call, backend)
+def _first(candidates: list[Backend], call: Call) -> Backend | None:
+    """The first candidate that computes the call; none where one before it has a reason that the caller can lift."""
     for candidate in candidates:
         reason = _reason(candidate, call)
         if reason is None:
             return candidate
         if reason.mendable:
-            break
-    listed = candidates if backend != "auto" else backends.ALL
-    reasons = "; ".join([_why_not(each, call) for each in listed])
-    remedy = "see attn_mods.explain for what each backend computes"
-    checks.fail(call.recipe.name, "a backend must compute exactly this", f"none ({reasons})", remedy)
+            return None
+    return None

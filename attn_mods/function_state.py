@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+
+PLAIN = (bool, int, float, complex, str, bytes, range, type(None), torch.dtype, torch.device, torch.layout)
+"""Values that change only by being replaced."""
 
 
 class Same:
@@ -38,8 +41,9 @@ def tensor_state(tensor: Tensor) -> tuple[object, int]:
 def rule_state(value: object) -> object:
     """What a rule computes now: its code, and identity and version or value of all it refers to.
 
-    Equal states mean equal results. Read: closures, defaults, functools.partial, globals that are tensors, numbers or
-    functions, and attributes of callable objects.
+    Equal states mean equal results. Read are closures, defaults, functools.partial, containers, the attributes of
+    objects, and of globals, modules and classes what the code, nested functions included, has names for. What cannot
+    be opened, such as a NumPy array, has a state that equals nothing, not even itself a moment later.
     """
     return _describe(value, _state_of, set())
 
@@ -60,10 +64,30 @@ def leaves(value: object) -> list[object]:
     return found
 
 
+def tensors_of(value: object) -> list[Tensor]:
+    """All tensors a rule refers to."""
+    return [leaf for leaf in leaves(value) if isinstance(leaf, Tensor)]
+
+
+# Asked while a compiler traces a call too, and answered outside of the graph.
+@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+def devices_of(value: object) -> tuple[str, ...]:
+    """The devices of all tensors a rule refers to."""
+    return tuple(sorted({str(tensor.device) for tensor in tensors_of(value)}))
+
+
+@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+def requires_grad(value: object) -> bool:
+    """Whether a tensor that a rule refers to requires grad."""
+    return any(tensor.requires_grad for tensor in tensors_of(value))
+
+
 def _state_of(value: object) -> object:
     if isinstance(value, Tensor):
         return tensor_state(value)
-    return (type(value), value) if isinstance(value, _PLAIN) else Same(value)
+    if isinstance(value, PLAIN):
+        return type(value), value
+    return Same(value) if _is_fixed(value) else object()
 
 
 def _signature_of(value: object) -> object:
@@ -71,37 +95,79 @@ def _signature_of(value: object) -> object:
         return value.dtype, value.ndim, value.device, value.requires_grad
     if isinstance(value, int) and not isinstance(value, bool):
         return int
-    return (type(value), value) if isinstance(value, _PLAIN) else type(value)
+    if isinstance(value, PLAIN):
+        return type(value), value
+    return Same(value) if _is_fixed(value) else type(value)
 
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
+_BUILT_IN = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+_NO_STATE = ("torch", "builtins")
 
 
-def _describe(value: Any, leaf: Any, seen: set[int]) -> object:
-    """``value`` with its containers and functions opened and ``leaf`` applied to the rest; ends at cycles."""
-    if isinstance(value, (Tensor, *_PLAIN)):
+def _is_fixed(value: object) -> bool:
+    """Whether identity alone says what it computes: torch's and Python's own functions, classes and modules."""
+    if isinstance(value, (*_BUILT_IN, torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return True
+    home = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
+    kinds = (types.ModuleType, types.FunctionType, type)
+    return isinstance(value, kinds) and (home or "").partition(".")[0] in _NO_STATE
+
+
+def _describe(value: Any, leaf: Any, seen: set[int], names: tuple[str, ...] = ()) -> object:
+    """``value`` opened, and ``leaf`` applied to what has no inside; ends at cycles.
+
+    Args:
+        value: What to describe.
+        leaf: What becomes of tensors, plain values and what cannot be opened.
+        seen: Identities of all that ``value`` is inside of.
+        names: What the code that refers to ``value`` has names for.
+    """
+    if isinstance(value, (Tensor, *PLAIN)) or _is_fixed(value):
         return leaf(value)
     if id(value) in seen:
         return "seen"
     seen = seen | {id(value)}
-    if leaf is _signature_of and isinstance(value, tuple) and all(isinstance(item, _PLAIN) for item in value):
+
+    def inside(items: Iterable[object], names: tuple[str, ...] = names) -> tuple[object, ...]:
+        return tuple(_describe(item, leaf, seen, names) for item in items)
+
+    if leaf is _signature_of and isinstance(value, tuple) and all(isinstance(item, PLAIN) for item in value):
         return tuple((type(item), item) for item in value)
     if isinstance(value, (tuple, list)):
-        return type(value), tuple(_describe(item, leaf, seen) for item in value)
+        return type(value), inside(value)
     if isinstance(value, dict):
-        return dict, tuple((str(key), _describe(item, leaf, seen)) for key, item in value.items())
+        return dict, tuple(str(key) for key in value), inside(value.values())
     if isinstance(value, functools.partial):
-        return functools.partial, _describe((value.func, value.args, value.keywords), leaf, seen)
+        return functools.partial, inside((value.func, value.args, value.keywords))
     if isinstance(value, types.FunctionType):
-        return value.__code__, tuple(_describe(item, leaf, seen) for item in _referred(value))
+        read = _names(value.__code__)
+        return value.__code__, inside(_referred(value, read), tuple(dict.fromkeys(names + read)))
     if isinstance(value, types.MethodType):
-        return types.MethodType, _describe((value.__func__, value.__self__), leaf, seen)
-    if callable(value) and hasattr(value, "__dict__") and not isinstance(value, (type, types.ModuleType)):
-        return type(value), _describe(vars(value), leaf, seen)
+        return types.MethodType, inside((value.__func__, value.__self__))
+    if isinstance(value, property):
+        return property, inside((value.fget,))
+    if isinstance(value, (type, types.ModuleType)):
+        found = _named(value, names)
+        return Same(value), tuple(found), inside(found.values())
+    if _is_open(value):
+        found = _named(type(value), (*names, "__call__")) | vars(value)
+        return type(value), tuple(found), inside(found.values())
     return leaf(value)
 
 
-def _referred(function: types.FunctionType) -> Iterator[object]:
+def _is_open(value: object) -> bool:
+    """Whether its attributes are all there is to an object."""
+    elsewhere = hasattr(type(value), "__slots__") or hasattr(value, "__array_interface__")
+    return hasattr(value, "__dict__") and not elsewhere
+
+
+def _names(code: types.CodeType) -> tuple[str, ...]:
+    """Globals and attributes that code reads, inside nested functions and comprehensions too."""
+    nested = (name for constant in code.co_consts if isinstance(constant, types.CodeType) for name in _names(constant))
+    return tuple(dict.fromkeys((*code.co_names, *nested)))
+
+
+def _referred(function: types.FunctionType, names: tuple[str, ...]) -> Iterator[object]:
     """Contents of the closure, defaults, and the globals a rule may compute with."""
     for cell in function.__closure__ or ():
         try:
@@ -110,11 +176,13 @@ def _referred(function: types.FunctionType) -> Iterator[object]:
             yield None
     yield function.__defaults__
     yield function.__kwdefaults__
-    for name in function.__code__.co_names:
-        value = function.__globals__.get(name)
-        if isinstance(value, (Tensor, *_PLAIN)) or _is_users_function(value):
-            yield value
+    for name in names:
+        if name in function.__globals__ and not _is_fixed(function.__globals__[name]):
+            yield function.__globals__[name]
 
 
-def _is_users_function(value: object) -> bool:
-    return isinstance(value, types.FunctionType) and not (value.__module__ or "").startswith("torch.")
+def _named(owner: type | types.ModuleType, names: tuple[str, ...]) -> dict[str, object]:
+    """The attributes of a module or a class that code with these names reads."""
+    owners: tuple[Any, ...] = owner.__mro__[::-1] if isinstance(owner, type) else (owner,)
+    held = {name: value for each in owners if not _is_fixed(each) for name, value in vars(each).items()}
+    return {name: held[name] for name in names if name in held and not _is_fixed(held[name])}

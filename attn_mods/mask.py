@@ -15,15 +15,21 @@ from attn_mods.band import Band
 from attn_mods.block_mask import build_block_mask
 from attn_mods.entry import Entry, entry_name
 from attn_mods.parameters import Parameterised
-from attn_mods.provenance import remember_mask
+from attn_mods.provenance import remember
 from attn_mods.tiles import Grid, States
 from attn_mods.tiles import tile_states as calculate_tile_states
+from attn_mods.tiles.grid import block_pair
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """``mask_mod(b, h, q_idx, kv_idx)``: 0-d integer tensors to a 0-d bool tensor, True = the query sees the key."""
 
 Frame = Literal["self", "cross", "keys"]
-"""What i means to a rule: a position of the keys' own sequence, of another sequence, or nothing."""
+"""What the query index i means to a rule, and so whether a call must say where its queries are.
+
+"self": the rule reads i, as a position of the sequence that j counts. Where q_len != kv_len it needs ``q_offset``.
+"cross": the rule reads i, as a position of a sequence of its own (cross attention). Lengths differ without an offset.
+"keys": the rule does not read i; it is about keys alone.
+"""
 
 Offset = int | Tensor
 """An absolute position: an int or a 0-d integer tensor."""
@@ -36,7 +42,7 @@ class Mask(Parameterised):
 
     Attributes:
         entry: Metadata of a mask of the catalogue.
-        frame: "self" if i and j are positions of one sequence, "cross" if of two, "keys" if the rule does not read i.
+        frame: What i means to the rule, see ``Frame``.
     """
 
     entry: ClassVar[Entry]
@@ -86,7 +92,10 @@ class Mask(Parameterised):
         return calculate_tile_states(self.mask_mod(), grid)
 
     def has_own_tile_states(self) -> bool:
-        """Whether this mask, or a part of it, overrides ``tile_states``."""
+        """Whether this mask, or a part of it, overrides ``tile_states``.
+
+        Without, one analysis of the whole rule serves: it knows more of the parts than their states say apart.
+        """
         return type(self).tile_states is not Mask.tile_states
 
     def block_mask(
@@ -106,8 +115,8 @@ class Mask(Parameterised):
         Args:
             q_len: Number of queries.
             kv_len: Number of keys; q_len if None.
-            B: Batch size of the lists; what the parameters ask for if None.
-            H: Number of query heads of the lists; what the parameters ask for if None.
+            B: Batch size of the lists; what the parameters ask for if None. To be given if a user's rule reads b.
+            H: Number of query heads of the lists; what the parameters ask for if None. Likewise if one reads h.
             device: Where the lists are made; the parameters' device if None.
             block_size: Tokens per block, or (query tokens, key tokens).
             q_offset: Absolute position of the first query. Required for a "self" rule when q_len != kv_len.
@@ -133,35 +142,34 @@ class Mask(Parameterised):
         block_size: int | tuple[int, int] = 128,
         separate_full_blocks: bool = True,
     ) -> BlockMask:
-        """``block_mask`` of a mask that ``place`` has already put at its offset and checked."""
-        own_batch, own_heads = self.batch_and_heads()
+        """``block_mask`` of a placed mask, see ``place``."""
+        mask = self.sized(B, H)
+        own_batch, own_heads = mask.batch_and_heads()
         grid = Grid(
             q_len,
             kv_len,
-            (block_size, block_size) if isinstance(block_size, int) else block_size,
+            block_pair(block_size),
             B=_list_size(self.name, "B", B, own_batch),
             H=_list_size(self.name, "H", H, own_heads),
             device=self.resolve_device(device),
         )
-        states = self.tile_states(grid) if self.has_own_tile_states() else None
-        built = build_block_mask(self.mask_mod(), grid, states=states, separate_full_blocks=separate_full_blocks)
-        remember_mask(built, self)
+        states = mask.tile_states(grid) if mask.has_own_tile_states() else None
+        built = build_block_mask(mask.mask_mod(), grid, states=states, separate_full_blocks=separate_full_blocks)
+        remember(built, mask.key())
         return built
 
     def place(self, q_len: int, kv_len: int, q_offset: Offset | None = None) -> Mask:
-        """This mask with its first query at ``q_offset``, checked against the lengths.
+        """This mask with its first query at ``q_offset``, checked against the lengths: the *placed* mask of a call.
+
+        What is placed takes no offset any more: its position 0 is the call's first query.
 
         Raises:
             ValueError: A "self" rule with q_len != kv_len and no q_offset, or lengths the parameters do not describe.
         """
-        if q_offset is None and q_len != kv_len and self.frame == "self":
-            checks.fail(
-                self.name,
-                "q_len != kv_len needs q_offset, the absolute position of the first query",
-                f"q_len={q_len}, kv_len={kv_len}",
-                f"pass q_offset={kv_len - q_len} if the queries are the last {q_len} positions, 0 if the first",
-            )
-        placed = self if q_offset is None else self.shift(q=q_offset)
+        if q_offset is None and self.frame == "self":
+            checks.needs_offset(self.name, q_len, kv_len)
+        offset = 0 if q_offset is None else checks.offset(self.name, "q_offset", q_offset)
+        placed = self if isinstance(offset, int) and offset == 0 else self.shift(q=offset)
         placed.check_lengths(q_len, kv_len)
         return placed
 
@@ -197,15 +205,21 @@ class Mask(Parameterised):
         return frames.PerDocument(self, cu_seqlens, cu_seqlens_kv)
 
     @staticmethod
-    def from_mask_mod(mask_mod: MaskMod, *, B: int = 1, H: int = 1, frame: Frame = "self", name: str = "") -> Mask:
+    def from_mask_mod(
+        mask_mod: MaskMod, *, B: int | None = None, H: int | None = None, frame: Frame = "self", name: str = ""
+    ) -> Mask:
         """A user's rule as a mask.
 
         Args:
             mask_mod: ``mask_mod(b, h, q_idx, kv_idx) -> bool``.
-            B: Batch size if the rule depends on b.
-            H: Number of query heads if it depends on h.
+            B: Batch size, >= 1. If None and the rule reads b, ``attention`` takes q's and ``block_mask`` needs its own.
+            H: Number of query heads, likewise for h.
             frame: What q_idx means, see ``Frame``.
             name: Name in messages; the function's own if empty.
+
+        Raises:
+            TypeError: A mask_mod that cannot be called, B or H that is no int.
+            ValueError: B or H below 1, an unknown frame.
         """
         return user_rule.UserRule(mask_mod, B, H, frame, name or getattr(mask_mod, "__name__", "user_rule"))
 
@@ -229,6 +243,11 @@ class Mask(Parameterised):
             "combine masks with & | ~ and -",
             TypeError,
         )
+
+
+def joint_frame(*frames: Frame) -> Frame:
+    """The frame of several rules together: "self" if any is, else "cross" if any is, else "keys"."""
+    return "self" if "self" in frames else "cross" if "cross" in frames else "keys"
 
 
 def _list_size(name: str, axis: str, asked: int | None, own: int) -> int:

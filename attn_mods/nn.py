@@ -46,19 +46,32 @@ class KVCache:
         self.length = 0
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Add new positions.
+        """Add new positions: ``write`` and ``advance``; takes, returns and raises what ``write`` does."""
+        held = self.write(k, v)
+        self.advance(k.shape[2])
+        return held
+
+    def advance(self, new: int) -> None:
+        """Count this many written positions as held."""
+        self.length += new
+
+    def write(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write new positions behind those held, without counting them: what fails later leaves the cache as it was.
 
         Args:
             k: Their keys [batch, num_kv_heads, new, head_dim].
             v: Their values, the same shape.
 
         Returns:
-            Keys and values of all positions so far, views of the cache.
+            Keys and values of all positions so far and the new ones, views of the cache.
 
         Raises:
-            ValueError: No room, another shape, or keys that a gradient is to flow through.
+            ValueError: No room, another shape or device, or keys that a gradient is to flow through.
             TypeError: Another dtype.
         """
+        if k.ndim != 4:
+            remedy = "pass [batch, num_kv_heads, new, head_dim]"
+            checks.fail("KVCache", "k and v must have 4 dimensions", tuple(k.shape), remedy)
         end = self.length + k.shape[2]
         held = self.keys.shape
         if end > held[2]:
@@ -66,6 +79,9 @@ class KVCache:
         if k.shape != v.shape or (k.shape[0], k.shape[1], k.shape[3]) != (held[0], held[1], held[3]):
             shapes = f"k {tuple(k.shape)}, v {tuple(v.shape)}"
             checks.fail("KVCache", f"k and v must fit the cache {tuple(held)}", shapes, "make one for this batch")
+        if k.device != self.keys.device or v.device != self.keys.device:
+            remedy = f'make the cache with device="{k.device}"'
+            checks.fail("KVCache", f"k and v must be on {self.keys.device}", f"{k.device}, {v.device}", remedy)
         if k.dtype != self.keys.dtype or v.dtype != self.keys.dtype:
             remedy = "make the cache with dtype=..., under autocast that of autocast"
             checks.fail("KVCache", f"k and v must be {self.keys.dtype}", f"{k.dtype}, {v.dtype}", remedy, TypeError)
@@ -74,7 +90,6 @@ class KVCache:
             checks.fail("KVCache", "no gradient flows through a cache", "keys that require grad", remedy)
         self.keys[:, :, self.length : end] = k
         self.values[:, :, self.length : end] = v
-        self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
     def reset(self) -> None:
@@ -181,9 +196,14 @@ class Attention(nn.Module):
             [B, q_len, embed_dim].
 
         Raises:
-            ValueError: A cache together with a context or a q_offset, and as ``attn_mods.attention``.
+            ValueError: x or context of other dimensions, a cache together with a context or a q_offset, and as
+                ``attn_mods.attention``. The cache is then as it was.
         """
         source = x if context is None else context
+        for label, value in (("x", x), ("context", source)):
+            if value.ndim != 3:
+                remedy = "unsqueeze the missing dimension"
+                checks.fail("nn.Attention", f"{label} must be [B, length, embed_dim]", tuple(value.shape), remedy)
         q = self._heads(self.q_proj(x), self.num_heads)
         k = self._heads(self.k_proj(source), self.num_kv_heads)
         v = self._heads(self.v_proj(source), self.num_kv_heads)
@@ -193,8 +213,10 @@ class Attention(nn.Module):
                 remedy = "leave it out: the cache counts the positions of x"
                 checks.fail("nn.Attention", "a cache goes with neither context nor q_offset", got, remedy)
             q_offset = cache.length
-            k, v = cache.append(k, v)
+            k, v = cache.write(k, v)
         out = attention(q, k, v, self.recipe, q_offset=q_offset, block_mask=block_mask)
+        if cache is not None:
+            cache.advance(x.shape[1])
         return self.o_proj(out.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     def new_cache(self, batch: int, max_length: int) -> KVCache:

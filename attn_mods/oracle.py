@@ -66,6 +66,7 @@ def reference(
     """
     recipe = Recipe.of(recipe)
     checks.attention_inputs(recipe.name, q, k, v)
+    recipe = recipe.sized(q.shape[0], q.shape[1])
     q_len, kv_len = q.shape[-2], k.shape[-2]
     placed = recipe.place(q_len, kv_len, q_offset)
     checks.sizes(recipe.name, placed.batch_and_heads(), q)

@@ -96,11 +96,41 @@ class Parameterised:
         Raises:
             ValueError: The tensors are on several devices.
         """
-        devices = {tensor.device for tensor in self.tensors().values()}
+        devices = self.devices()
         if len(devices) > 1:
-            names = ", ".join(f"{name} on {tensor.device}" for name, tensor in self.tensors().items())
+            held = [f"{name} on {tensor.device}" for name, tensor in self.tensors().items()]
+            names = ", ".join(held) or " and ".join(sorted(str(device) for device in devices))
             checks.fail(type(self).__name__, "all tensors must be on one device", names, "move it with .to(device)")
         return devices.pop() if devices else None
+
+    def devices(self) -> set[torch.device]:
+        """Where its tensors are, and those that users' functions among its parts refer to."""
+        found: set[torch.device] = set()
+        for _, value in self._fields():
+            if isinstance(value, Tensor):
+                found.add(value.device)
+            elif isinstance(value, Parameterised):
+                found |= value.devices()
+        return found
+
+    def requires_grad(self) -> bool:
+        """Whether one of its tensors requires grad, or one that a user's score_mod among its parts refers to."""
+        held = [value for _, value in self._fields()]
+        tensors = any(value.requires_grad for value in held if isinstance(value, Tensor))
+        return tensors or any(value.requires_grad() for value in held if isinstance(value, Parameterised))
+
+    def sized(self, batch: int | None, heads: int | None) -> Self:
+        """A copy whose user's functions stand for this many batches and heads, where they do not state their own.
+
+        Raises:
+            ValueError: A function reads an axis of which it states one, and there are more.
+        """
+        changes: dict[str, Any] = {}
+        for name, part in self.parts().items():
+            sized = part.sized(batch, heads)
+            if sized is not part:
+                changes[name] = sized
+        return replace(self, **changes) if changes else self  # type: ignore[type-var]
 
     def key(self) -> tuple[Any, ...]:
         """Class, static fields, identity and version of the tensors: equal keys mean the same mask or score.

@@ -36,7 +36,7 @@ def at(value: Number, index: Tensor) -> Number:
     return value[index] if isinstance(value, Tensor) and value.ndim == 1 else value
 
 
-def dense(axis: Literal["B", "H"], make: Callable[..., Tensor], *values: Number | None) -> Tensor:
+def dense_per_axis(axis: Literal["B", "H"], make: Callable[..., Tensor], *values: Number | None) -> Tensor:
     """``make(*numbers)``, once for all or once a row or head.
 
     Args:

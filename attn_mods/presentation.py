@@ -10,9 +10,10 @@ from rich.text import Text
 
 from attn_mods import description, drawing
 from attn_mods.entry import Entry, Paper
+from attn_mods.entry_checks import picture_of
 from attn_mods.mask import Mask, Offset
 from attn_mods.score import Score
-from attn_mods.verification import Report, picture_of
+from attn_mods.verification import Report
 from attn_mods.work import count_work
 
 OUTCOME_STYLES = {"ok": "green", "wrong": "bold red", "unsupported": "dim"}

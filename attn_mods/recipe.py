@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from attn_mods import checks
-from attn_mods.mask import Frame, Mask, Offset
+from attn_mods.mask import Frame, Mask, Offset, joint_frame
 from attn_mods.masks.document import Document
 from attn_mods.masks.full import Full
 from attn_mods.parameters import Parameterised
-from attn_mods.score import PerDocumentScore, Score
+from attn_mods.score import Score
+from attn_mods.score_compositions import PerDocumentScore
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,12 +26,12 @@ class Recipe(Parameterised):
         mask: Which keys a query sees; None = all.
         score: What is done to the scaled scores before masking; None = nothing.
         sink: One more logit per query head in the denominator of the softmax, float [H] or [1]; None = none. It has
-            no value vector: ``out' = out * sigmoid(lse - sink)``.
+            no value vector: ``out' = out * sigmoid(lse - sink)``. -inf is no sink.
         scale: Factor on q . k; None = 1 / sqrt(head dimension).
 
     Raises:
         TypeError: A mask, score, sink or scale of another type.
-        ValueError: A sink of another shape, a scale that is not finite.
+        ValueError: A sink of another shape, NaN or infinity in it, a scale that is not finite.
     """
 
     mask: Mask | None = None
@@ -46,10 +47,7 @@ class Recipe(Parameterised):
             remedy = "pass a score such as scores.Softcap(cap=50.0), or wrap a score_mod with Score.from_score_mod"
             checks.fail("recipe", "score must be a Score", checks.describe(self.score), remedy, TypeError)
         if self.sink is not None:
-            remedy = "pass one logit per query head, or one for all"
-            sink = checks.tensor("recipe", "sink", self.sink, ndim=(0, 1), kind="float", remedy=remedy)
-            if sink.ndim == 0:
-                object.__setattr__(self, "sink", sink.reshape(1))
+            object.__setattr__(self, "sink", checks.sink("recipe", self.sink))
         if self.scale is not None:
             remedy = "pass a finite number, or None for 1 / sqrt(head dimension)"
             if isinstance(self.scale, bool) or not isinstance(self.scale, (int, float)):
@@ -75,17 +73,21 @@ class Recipe(Parameterised):
         remedy = "wrap a function with Mask.from_mask_mod or Score.from_score_mod"
         checks.fail("recipe", "a Recipe, Mask or Score is needed", checks.describe(value), remedy, TypeError)
 
+    def __bool__(self) -> NoReturn:
+        remedy = "combine their masks with & | ~ and -, their scores with >>"
+        got = "`and`, `or`, `not` or `if` on a recipe"
+        checks.fail(self.name, "a recipe has no truth value", got, remedy, TypeError)
+
     @property
     def name(self) -> str:
         """The names of its parts."""
         names = [part.name for part in (self.mask, self.score) if part is not None]
-        return " with ".join(names) + (" and sink" if self.sink is not None else "") if names else "full"
+        return " with ".join(names or ["full"]) + ("" if self.sink is None else " and sink")
 
     @property
     def frame(self) -> Frame:
-        """ "self" if the mask or the score is, else "cross" if one is, else "keys"."""
-        frames = {part.frame for part in (self.mask, self.score) if part is not None}
-        return "self" if "self" in frames else "cross" if "cross" in frames else "keys"
+        """That of mask and score together."""
+        return joint_frame(*(part.frame for part in (self.mask, self.score) if part is not None))
 
     def batch_and_heads(self) -> tuple[int, int]:
         """(B, H) that mask, score and sink ask for; 1 where nothing depends on the axis."""
@@ -125,14 +127,10 @@ class Recipe(Parameterised):
         Raises:
             ValueError: A "self" rule with q_len != kv_len and no q_offset, or lengths the parameters do not describe.
         """
-        if q_offset is None and q_len != kv_len and self.frame == "self":
-            checks.fail(
-                self.name,
-                "q_len != kv_len needs q_offset, the absolute position of the first query",
-                f"q_len={q_len}, kv_len={kv_len}",
-                f"pass q_offset={kv_len - q_len} if the queries are the last {q_len} positions, 0 if the first",
-            )
-        placed = self if q_offset is None else self.shift(q=q_offset)
+        if q_offset is None and self.frame == "self":
+            checks.needs_offset(self.name, q_len, kv_len)
+        offset = 0 if q_offset is None else checks.offset(self.name, "q_offset", q_offset)
+        placed = self if isinstance(offset, int) and offset == 0 else self.shift(q=offset)
         for part in (placed.mask, placed.score):
             if part is not None:
                 part.check_lengths(q_len, kv_len)

@@ -1,8 +1,9 @@
-"""Look entries up by name: masks.ALL, scores.ALL and, once they exist, models.ALL."""
+"""Look entries up by name: all of masks.ALL and scores.ALL."""
 
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -39,7 +40,11 @@ def info(name: str) -> Entry:
 
     Raises:
         KeyError: No such entry; the message names near misses.
+        TypeError: A name that is no text.
     """
+    if not isinstance(name, str):
+        remedy = "pass one of attn_mods.names()"
+        checks.fail("attn_mods", "the name of an entry must be a text", repr(name), remedy, TypeError)
     entries = _entries()
     if name not in entries:
         near = difflib.get_close_matches(name, entries, n=3, cutoff=0.5)
@@ -65,19 +70,15 @@ def get(name: str, **parameters: Any) -> Any:
     entry = info(name)
     if entry.build is None:
         raise TypeError(f"{name}: the entry cannot be built from parameters")
+    signature = inspect.signature(entry.build)
     try:
-        return entry.build(**parameters)
+        signature.bind(**parameters)
     except TypeError as error:
-        if "argument" not in str(error):
-            raise
-        fields = [field for field in getattr(entry.build, "__dataclass_fields__", {}) if field != "entry"]
-        checks.fail(
-            name,
-            f"the parameters are {', '.join(fields) or 'none'}",
-            ", ".join(parameters) or "none",
-            f"see attn_mods.info({name!r}) and the docstring",
-            TypeError,
-        )
+        remedy = f"see attn_mods.info({name!r}) and the docstring"
+        got = ", ".join(parameters) or "none"
+        message = f"{name}: the parameters are {', '.join(signature.parameters) or 'none'}, got {got}; {remedy}."
+        raise TypeError(message) from error
+    return entry.build(**parameters)
 
 
 def find(text: str) -> list[str]:
@@ -86,7 +87,7 @@ def find(text: str) -> list[str]:
 
 
 def _searched(entry: Entry) -> str:
-    papers = [f"{paper.title} {paper.arxiv}" for paper in entry.papers]
+    papers = [f"{paper.title} {paper.arxiv or ''}" for paper in entry.papers]
     models = [f"{model.name} {model.field}" for model in entry.models]
     return " ".join([entry.name, entry.title, entry.summary, *papers, *models, *sorted(entry.tags)]).lower()
 

@@ -52,6 +52,9 @@ def lse_with_sink(lse: Tensor, sink: Tensor) -> Tensor:
 def attention_with_sink(kernel: Kernel, q: Tensor, k: Tensor, v: Tensor, sink: Tensor) -> tuple[Tensor, Tensor]:
     """Run a kernel that knows nothing of sinks, differentiable in q, k, v and sink.
 
+    For kernels with a backward of their own that takes lse, as flash kernels have: autograd cannot look inside of them,
+    and their lse has no gradient. Where autograd differentiates a backend, ``apply_sink`` alone does.
+
     Args:
         kernel: The kernel.
         q: Queries [B, Hq, q_len, D].

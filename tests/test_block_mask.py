@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 from torch.nn.attention.flex_attention import create_block_mask as torch_create_block_mask
 
-from attn_mods.block_mask import build_block_mask, create_block_mask
+from attn_mods import masks
+from attn_mods.block_mask import build_block_mask, create_block_mask, list_bytes, listed_blocks
 from attn_mods.tiles import EMPTY, FULL, MIXED, UNKNOWN, Grid, States, tile_states
 from attn_mods.tiles.rule import RuleError
 from tests.block_mask_equality import assert_same_block_mask, assert_sound, dense_truth
@@ -96,8 +97,37 @@ def test_compile_flag_warns() -> None:
 
 
 def test_bad_order() -> None:
-    with pytest.raises(ValueError, match="dq_kv_order must be a bool"):
+    with pytest.raises(ValueError, match=r"dq_kv_order must be a bool, got a tensor.*; pass True for descending"):
         create_block_mask(RULES["causal"], 1, 1, 32, 32, "cpu", 16, dq_kv_order=torch.arange(2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("block_size", "error"),
+    [((1, 2, 3), ValueError), ((16,), ValueError), (0, ValueError), ((16, -1), ValueError), (16.0, TypeError),
+     ((16, "16"), TypeError), (True, TypeError), (None, TypeError)],
+    ids=str,
+)  # fmt: skip
+def test_bad_block_size(block_size: Any, error: type[Exception]) -> None:
+    for make in (
+        lambda: create_block_mask(RULES["causal"], 1, 1, 32, 32, "cpu", block_size),
+        lambda: masks.Causal().block_mask(32, block_size=block_size),
+        lambda: Grid(32, 32, block_size),
+    ):
+        with pytest.raises(error, match=r"block_size must be .*; pass the positions per block, or a pair"):
+            make()
+
+
+def test_listed_blocks_read_no_further_than_the_count() -> None:
+    counts = torch.tensor([2, 0, 3], dtype=torch.int32)
+    indices = torch.tensor([[2, 0, 2], [1, 1, 1], [2, 1, 0]], dtype=torch.int32)
+    expected = torch.tensor([[True, False, True], [False, False, False], [True, True, True]])
+    assert torch.equal(listed_blocks(counts[None, None], indices[None, None])[0, 0], expected)
+
+
+def test_memory_of_lists_counts_what_they_share_once() -> None:
+    one = create_block_mask(RULES["causal"], 1, 1, 256, 256, "cpu", 16)
+    many = create_block_mask(RULES["causal"], 4, 8, 256, 256, "cpu", 16)
+    assert list_bytes(many) == list_bytes(one) == 4 * (16 * 16 + 16) * 4
 
 
 def test_lists_the_rule_does_not_vary_share_storage() -> None:

@@ -14,8 +14,9 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from attn_mods import cli, description, drawing, masks, presentation, registry, scores
+from attn_mods.entry_checks import Row
 from attn_mods.mask import Mask
-from attn_mods.verification import Report, Row
+from attn_mods.verification import Report
 from attn_mods.work import Work, count_work
 
 
@@ -62,6 +63,9 @@ def test_list_filters() -> None:
         (("show", "causal", "--block-size", "0"), "write 128, or 64x128"),
         (("verify", "causal", "--backend", "flx"), "did you mean flex"),
         (("explain", "causal", "--heads", "6", "--kv-heads", "4"), "multiple"),
+        (("verify", "causal", "--device", "xla"), "'xla' cannot be used here"),
+        (("explain", "causal", "--device", "nonsense"), "'nonsense' cannot be used here"),
+        (("verify", "causal", "--device", "cuda:99"), "'cuda:99' cannot be used here"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -42,7 +42,12 @@ BAD_CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str
     "batch": ((Q[:1], K, V), {}, ValueError, r"same batch size"),
     "integer q": ((Q.int(), K.int(), V.int()), {}, TypeError, r"q must be floating point, got torch.int32"),
     "mixed dtypes": ((Q, K.bfloat16(), V), {}, TypeError, r"one dtype.*autocast"),
-    "devices": ((Q, K.to("meta"), V), {}, ValueError, r"one device, got cpu, meta, cpu"),
+    "devices": (
+        (Q, K.to("meta"), V),
+        {},
+        ValueError,
+        r"k must be a dense tensor that holds values, got one on the meta device",
+    ),
     "no keys": ((Q, K[:, :, :0], V[:, :, :0]), {}, ValueError, r"at least one query and one key"),
     "tensor": ((Q, K, V, torch.ones(8, 8)), {}, TypeError, r"got a tensor of shape \(8, 8\).*Mask\.from_mask_mod"),
     "function": ((Q, K, V, lambda b, h, q_idx, kv_idx: q_idx >= kv_idx), {}, TypeError, r"Mask\.from_mask_mod"),
@@ -79,7 +84,12 @@ BAD_CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str
     "backend": ((Q, K, V), {"backend": "sdpa_flsh"}, ValueError, r"got 'sdpa_flsh'; did you mean sdpa_flash"),
     "backend out of nowhere": ((Q, K, V), {"backend": "zzz"}, ValueError, r"got 'zzz'; use auto, flex"),
     "block mask of torch's matrix": ((Q, K, V, masks.Causal()), {"block_mask": Q}, TypeError, r"must be a BlockMask"),
-    "offset": ((Q, K, V, masks.Causal()), {"q_offset": 1.5}, TypeError, r"causal: q must be an integer, got 1.5"),
+    "offset": (
+        (Q, K, V, masks.Causal()),
+        {"q_offset": 1.5},
+        TypeError,
+        r"causal: q_offset must be an integer, got 1.5",
+    ),
 }
 
 
@@ -182,7 +192,9 @@ class TestBlockMask:
             before = am.attention(*tensors, mask, block_mask=lists, backend="flex")
         torch.testing.assert_close(before.double(), am.reference(*tensors, mask), atol=1e-5, rtol=1e-5)
         window.fill_(384)
-        with pytest.raises(ValueError, match=r"sliding_window: block_mask must be built for this mask as it is now"):
+        with pytest.raises(
+            ValueError, match=r"sliding_window: block_mask must be built for this mask as it is now, got other"
+        ):
             am.attention(*tensors, mask, block_mask=lists)
 
     def test_c6_stale_lists_of_a_users_rule(self) -> None:
@@ -194,7 +206,9 @@ class TestBlockMask:
         lists = am.create_block_mask(near, None, None, 384, 384, device="cpu")
         am.explain(*inputs(384), Mask.from_mask_mod(near), block_mask=lists)
         window.fill_(384)
-        with pytest.raises(ValueError, match="near: block_mask must be as new as its rule"):
+        with pytest.raises(
+            ValueError, match="near: block_mask must be built for this mask as it is now, got other blocks"
+        ):
             am.attention(*inputs(384), Mask.from_mask_mod(near), block_mask=lists)
 
     @pytest.mark.parametrize("other", [masks.Full(), masks.SlidingWindow(4), masks.Causal().shift(q=1)], ids=repr)
@@ -203,7 +217,9 @@ class TestBlockMask:
         with pytest.raises(ValueError, match="causal: block_mask must be built for this mask"):
             am.attention(*inputs(8), masks.Causal(), block_mask=lists)
         foreign = create_block_mask(other.mask_mod(), None, None, 8, 8, device="cpu")
-        with pytest.raises(ValueError, match="causal: block_mask must have the rule of this mask"):
+        with pytest.raises(
+            ValueError, match="causal: block_mask must be built for this mask as it is now, got the rule"
+        ):
             am.attention(*inputs(8), masks.Causal(), block_mask=foreign)
 
     def test_torchs_lists_of_the_same_rule_are_taken(self) -> None:
@@ -225,6 +241,22 @@ class TestBlockMask:
         am.explain(q, k, v, masks.Causal(), q_offset=5, block_mask=lists)
         with pytest.raises(ValueError, match="block_mask must be built for this mask"):
             am.explain(q, k, v, masks.Causal(), q_offset=4, block_mask=lists)
+
+
+@pytest.mark.parametrize(
+    ("options", "got"),
+    [
+        ([1], r"\[1\]"),
+        ({"BLOCK_M": [64]}, r"'BLOCK_M': \[64\]"),
+        ({3: 4}, "3: 4"),
+        ({"a": torch.ones(2)}, "'a': a tensor"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("function", [am.attention, am.explain], ids=["attention", "explain"])
+def test_kernel_options_that_are_none(options: Any, got: str, function: Any) -> None:
+    with pytest.raises(TypeError, match=rf"causal: kernel_options must .*, got {got}.*; pass what torch's"):
+        function(*inputs(8), masks.Causal(), kernel_options=options)
 
 
 class TestAutocast:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from attn_mods import drawing, masks
-from attn_mods.verification import check_mask, check_picture
+from attn_mods.entry_checks import check_mask, check_picture
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "docs" / "examples").glob("*.py"))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
 from rich.console import Console
 
 import attn_mods as am
 from attn_mods import Recipe, masks, scores
+from attn_mods.backends import Reason
+from attn_mods.dispatch import CallOptions
 from tests.attention_inputs import inputs
 
 NAMES = ["flex", "sdpa_cudnn", "sdpa_flash", "sdpa_efficient", "sdpa_math", "eager"]
@@ -52,6 +56,25 @@ def test_explanation_is_what_attention_does(monkeypatch: pytest.MonkeyPatch) -> 
             q, k, v = inputs(8)
             am.attention(q.requires_grad_(trains), k, v, recipe)
             assert ran[-1] == am.explain(q, k, v, recipe).chosen
+
+
+@pytest.mark.parametrize("mendable", [True, False])
+def test_a_reason_the_caller_can_lift_stops_both(monkeypatch: pytest.MonkeyPatch, mendable: bool) -> None:
+    reason = Reason("pass it in", mendable=mendable)
+    monkeypatch.setattr(am.backends.get("flex"), "limits", lambda *arguments: reason)
+    chosen = am.explain(*inputs(8), masks.SlidingWindow(3)).chosen
+    assert chosen == (None if mendable else "eager")
+    if mendable:
+        with pytest.raises(ValueError, match="flex: pass it in"):
+            am.attention(*inputs(8), masks.SlidingWindow(3))
+    else:
+        am.attention(*inputs(8), masks.SlidingWindow(3))
+
+
+def test_takes_the_arguments_of_attention() -> None:
+    ours = inspect.signature(am.attention).parameters
+    own = {name for name in inspect.signature(am.explain).parameters if name != "options"}
+    assert set(ours) == own | set(CallOptions.__annotations__)
 
 
 def test_prints_a_table_that_says_how_it_chose() -> None:

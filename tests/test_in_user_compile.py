@@ -121,6 +121,38 @@ def test_a_users_rule_needs_its_block_mask() -> None:
     assert_layer(traced(layer), inputs(40), mask, block_mask=mask.block_mask(40), backend="flex")
 
 
+LENGTHS = torch.tensor([30, 40])
+# torch's own, of the lookup of a table that Dynamo traces under vmap.
+LOOKUP_WARNING = pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+
+
+@LOOKUP_WARNING
+@pytest.mark.parametrize("backend", ["flex", "eager"])
+def test_a_users_rule_that_reads_the_batch(backend: str) -> None:
+    mask = Mask.from_mask_mod(lambda b, h, q_idx, kv_idx: kv_idx < LENGTHS[b], frame="keys", name="padding")
+    lists = mask.block_mask(40, B=2)
+    assert_layer(traced(layer), inputs(40), mask, block_mask=lists, backend=backend)
+    with torch.no_grad():
+        out = traced(layer)(*inputs(40), None, {"block_mask": lists, "backend": backend})
+    assert bool(out.isfinite().all())
+    one = am.create_block_mask(mask.mask_mod(), None, None, 40, 40, "cpu")
+    with torch.no_grad(), pytest.raises(Exception, match="block_mask must have B = 2, the rule depends on it"):
+        traced(layer)(*inputs(40), mask, {"block_mask": one, "backend": backend})
+
+
+@LOOKUP_WARNING
+def test_a_users_rule_made_while_tracing_is_taken_to_read_batch_and_head() -> None:
+    def attend(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> Tensor:
+        longer = lengths + 1
+        mask = Mask.from_mask_mod(lambda b, h, q_idx, kv_idx: kv_idx < longer[b], frame="keys", name="padding")
+        return am.attention(q, k, v, mask, backend="eager")
+
+    q, k, v = inputs(40)
+    out = traced(attend)(q, k, v, torch.tensor([3, 20]))
+    expected = am.reference(q, k, v, masks.KeyPadding(torch.tensor([4, 21])))
+    torch.testing.assert_close(out.double(), expected, atol=1e-5, rtol=1e-5)
+
+
 def test_sizes_of_a_block_mask_are_checked_while_tracing() -> None:
     with torch.no_grad(), pytest.raises(Exception, match="block_mask must be for"):
         traced(layer)(*inputs(40), masks.SlidingWindow(4), {"block_mask": masks.SlidingWindow(4).block_mask(50)})
@@ -175,3 +207,34 @@ def test_structure_describes_compositions() -> None:
 def test_a_users_rule_cannot_be_described() -> None:
     with pytest.raises(TypeError, match="build its block_mask outside of the compiled function"):
         Mask.from_mask_mod(odd_rule).structure()
+
+
+@pytest.mark.parametrize("part", ["q", "k and v"])
+def test_views_made_in_the_graph_are_read_where_they_begin(part: str) -> None:
+    q, k, v = torch.randn(3, 1, 2, 200, 16)
+    if part == "q":
+        mask: Mask = masks.SlidingWindow(9)
+        run = torch.compile(lambda: am.attention(q[:, :, -5:], k, v, mask, q_offset=195), fullgraph=True)
+        expected = am.reference(q[:, :, -5:], k, v, mask, q_offset=195)
+    else:
+        mask = masks.KeyPadding(50)
+        run = torch.compile(lambda: am.attention(q, k[:, :, 100:], v[:, :, 100:], mask), fullgraph=True)
+        expected = am.reference(q, k[:, :, 100:], v[:, :, 100:], mask)
+    with torch.no_grad():
+        torch.testing.assert_close(run().double(), expected, atol=1e-5, rtol=0)
+
+
+def test_the_module_compiles_as_a_whole() -> None:
+    layer = am.nn.Attention(32, 2, recipe=Recipe(masks.SlidingWindow(9), sink=torch.tensor([0.3, 1.0]))).eval()
+    x = torch.randn(2, 40, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(layer, fullgraph=True)(x), layer(x))
+
+
+def test_a_sink_that_is_an_input_of_the_graph() -> None:
+    q, k, v = torch.randn(3, 1, 2, 60, 16)
+    sink = torch.tensor([0.3, 1.0])
+    run = torch.compile(lambda s: am.attention(q, k, v, Recipe(masks.SlidingWindow(9), sink=s)), fullgraph=True)
+    with torch.no_grad():
+        expected = am.reference(q, k, v, Recipe(masks.SlidingWindow(9), sink=sink))
+        torch.testing.assert_close(run(sink).double(), expected, atol=1e-5, rtol=0)

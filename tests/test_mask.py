@@ -5,14 +5,17 @@ from __future__ import annotations
 import copy
 import pickle
 import random
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask
 
 from attn_mods import Mask, masks
-from attn_mods.verification import rule_matrix
+from attn_mods.entry import Entry
+from attn_mods.entry_checks import rule_matrix
 from tests.block_mask_equality import assert_same_block_mask
 from tests.test_mask_grid import dense_of
 
@@ -159,6 +162,58 @@ def test_bad_boundaries(boundaries: Tensor, message: str) -> None:
         masks.Causal().per_document(boundaries)
 
 
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ([-1, 5], "lengths must be >= 0, got a smallest value of -1; pass the number of tokens of each document"),
+        ([], "lengths must name at least one document"),
+        ([1.5, 2.0], "lengths must be an integer tensor"),
+        ([[1, 2]], "lengths must have 1 dimensions"),
+    ],
+    ids=["negative", "none", "float", "two dimensions"],
+)
+def test_bad_document_lengths_are_called_lengths(lengths: list[int], message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=f"document: {message}"):
+        masks.Document.from_lengths(lengths)
+    with pytest.raises((ValueError, TypeError), match=f"shared_prefix: {message}"):
+        masks.SharedPrefix.from_lengths(lengths, [-1, -1])
+
+
+def test_a_prefix_that_is_no_document_number_is_not_rounded() -> None:
+    with pytest.raises(TypeError, match="prefix_document must be an integer tensor"):
+        masks.SharedPrefix.from_lengths([3, 5], [-1, 0.5])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("wrong", [True, 2.0, "2", np.True_, np.float64(2)], ids=repr)
+def test_what_is_no_integer_is_refused(wrong: Any) -> None:
+    ids = torch.zeros(8, dtype=torch.int64)
+    for make in (
+        lambda: masks.SlidingWindow(wrong),
+        lambda: masks.Area(tokens=8, area=wrong),
+        lambda: masks.Neighborhood((4, wrong), (2, 2)),
+        lambda: masks.Document.from_ids(ids, padding=wrong),
+        lambda: masks.Causal().shift(q=wrong),
+    ):
+        with pytest.raises(TypeError, match="must be an int"):
+            make()
+
+
+def test_integers_of_numpy_become_ints() -> None:
+    window = masks.SlidingWindow(np.int64(4))
+    assert type(window.window) is int
+    assert window.key() == masks.SlidingWindow(4).key()
+    assert window.structure() == masks.SlidingWindow(4).structure()
+    assert window.integers() == [4]
+    assert type(masks.Area(tokens=np.int32(8), area=2).tokens) is int
+    canvas = masks.Neighborhood((np.int64(4), 4), (2, 2)).canvas
+    assert [type(size) for size in canvas] == [int, int]
+    moved = masks.Causal().shift(q=np.int16(3))
+    assert moved.key() == masks.Causal().shift(q=3).key()
+    assert torch.equal(window.dense(9, 9), masks.SlidingWindow(4).dense(9, 9))
+    with pytest.raises(ValueError, match="window must be >= 1, got 0"):
+        masks.SlidingWindow(np.int64(0))
+
+
 def test_boundaries_that_do_not_end_at_the_length() -> None:
     with pytest.raises(ValueError, match="document: cu_seqlens must end at the number of keys, 12, got 10"):
         masks.Document(torch.tensor([0, 10])).block_mask(12)
@@ -192,7 +247,8 @@ def test_c62_copies_are_equal(copied: object) -> None:
 def random_mask(rng: random.Random, length: int, depth: int) -> Mask:
     """A random expression over cases of the catalogue that allow any length."""
     if depth == 0:
-        entry = rng.choice([cls.entry for cls in masks.ALL if not all(c.lengths for c in cls.entry.cases.values())])
+        entries = [item if isinstance(item, Entry) else item.entry for item in masks.ALL]
+        entry = rng.choice([entry for entry in entries if not all(case.lengths for case in entry.cases.values())])
         case = rng.choice([case for case in entry.cases.values() if case.lengths is None])
         made = case.make(length, length, "cpu")
         assert isinstance(made, Mask)

@@ -171,6 +171,25 @@ class TestCacheErrors:
     def cache() -> KVCache:
         return KVCache(2, 2, 8, 8)
 
+    def test_a_call_that_fails_leaves_the_cache_as_it_was(self) -> None:
+        module, x = layer(Recipe(masks.Causal())), torch.randn(2, 3, 32)
+        cache = module.new_cache(2, 8)
+        with torch.no_grad():
+            module(x, cache=cache)
+            with pytest.raises(ValueError, match="block_mask must be for"):
+                module(x, cache=cache, block_mask=masks.Causal().block_mask(5))
+            assert cache.length == 3
+            module(x, cache=cache)
+        assert cache.length == 6
+
+    def test_other_device(self) -> None:
+        with pytest.raises(ValueError, match=r'KVCache: k and v must be on cpu, got meta, meta; .*device="meta"'):
+            self.cache().append(*torch.zeros(2, 2, 2, 1, 8, device="meta"))
+
+    def test_other_dimensions(self) -> None:
+        with pytest.raises(ValueError, match="KVCache: k and v must have 4 dimensions, got"):
+            self.cache().append(*torch.zeros(2, 2, 2, 8))
+
     def test_full(self) -> None:
         with pytest.raises(ValueError, match="KVCache: it holds at most 8 positions, got 9"):
             self.cache().append(torch.zeros(2, 2, 9, 8), torch.zeros(2, 2, 9, 8))
@@ -193,6 +212,14 @@ class TestCacheErrors:
         module = layer()
         with torch.no_grad(), pytest.raises(ValueError, match="a cache goes with neither context nor q_offset"):
             module(torch.randn(2, 3, 32), cache=module.new_cache(2, 8), **extra)
+
+
+@pytest.mark.parametrize("shape", [(12, 32), (1, 2, 12, 32)], ids=str)
+def test_other_dimensions_than_three(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"nn\.Attention: x must be \[B, length, embed_dim\], got"):
+        layer()(torch.zeros(shape))
+    with pytest.raises(ValueError, match=r"nn\.Attention: context must be"):
+        layer()(torch.zeros(2, 3, 32), context=torch.zeros(shape))
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,10 @@ def test_gradients_against_finite_differences() -> None:
         ({"v": (2, 2, 15, 8)}, "k and v must have the same heads and length"),
         ({"k": (2, 2, 16, 4)}, "q and k must have the same head dimension"),
         ({"q": (2, 16, 8)}, "must have 4 dimensions"),
+        ({"q": (2, 2, 0, 8)}, "at least one query and one key, got q_len=0, kv_len=16"),
+        ({"k": (2, 2, 0, 8), "v": (2, 2, 0, 8)}, "at least one query and one key, got q_len=16, kv_len=0"),
     ],
-    ids=["heads", "batch", "lengths", "head dimension", "dimensions"],
+    ids=["heads", "batch", "lengths", "head dimension", "dimensions", "no queries", "no keys"],
 )
 def test_bad_shapes(change: dict[str, tuple[int, ...]], message: str) -> None:
     shapes = {"q": (2, 2, 16, 8), "k": (2, 2, 16, 8), "v": (2, 2, 16, 8)} | change

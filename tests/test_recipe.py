@@ -32,6 +32,8 @@ def test_of_wraps_parts() -> None:
         ({"score": 3.0}, "recipe: score must be a Score"),
         ({"sink": 3.0}, "recipe: sink must be a float tensor"),
         ({"sink": torch.zeros(2, 2)}, "recipe: sink must have 0 or 1 dimensions"),
+        ({"sink": torch.tensor([0.0, math.inf])}, r"recipe: sink must be a number below infinity, got \[0.0, inf\]"),
+        ({"sink": torch.tensor(math.nan)}, "recipe: sink must be a number below infinity, got nan; pass finite logits"),
         ({"scale": math.inf}, "recipe: scale must be finite"),
         ({"scale": "1"}, "recipe: scale must be a number"),
     ],
@@ -40,6 +42,28 @@ def test_of_wraps_parts() -> None:
 def test_bad_parts(fields: dict[str, object], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         Recipe(**fields)  # type: ignore[arg-type]
+
+
+def test_a_sink_of_minus_infinity_is_none() -> None:
+    q, k, v = torch.randn(3, 1, 2, 16, 8, dtype=torch.float64)
+    torch.testing.assert_close(am.reference(q, k, v, Recipe(sink=torch.tensor(-math.inf))), am.reference(q, k, v))
+
+
+def test_the_sinks_values_are_not_read_where_there_are_none() -> None:
+    assert Recipe(sink=torch.zeros(2, device="meta")).sink is not None
+
+
+def test_names_of_recipes() -> None:
+    sink = torch.zeros(2)
+    assert Recipe().name == "full"
+    assert Recipe(sink=sink).name == "full and sink"
+    assert Recipe(masks.Causal(), scores.Softcap(cap=2.0), sink).name == "causal with softcap and sink"
+
+
+def test_place_needs_an_offset_as_masks_do() -> None:
+    for part in (Recipe(masks.Causal()), masks.Causal()):
+        with pytest.raises(ValueError, match=r"^causal: q_len != kv_len needs q_offset.*pass q_offset=5 if"):
+            part.place(3, 8)
 
 
 def test_flex_kwargs_are_what_plain_torch_takes() -> None:

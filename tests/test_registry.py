@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 import attn_mods as am
 from attn_mods import masks, scores
@@ -43,6 +44,44 @@ def test_unknown_filter(keyword: str, value: str) -> None:
 def test_unknown_parameter_names_the_right_ones() -> None:
     with pytest.raises(TypeError, match="sliding_window: the parameters are window, got windw"):
         am.get("sliding_window", windw=7)
+
+
+def test_a_field_that_is_computed_is_no_parameter() -> None:
+    with pytest.raises(TypeError, match="document: the parameters are cu_seqlens, ids, padding, got total") as raised:
+        am.get("document", total=3)
+    assert isinstance(raised.value.__cause__, TypeError)
+    with pytest.raises(TypeError, match="alibi: the parameters are num_heads, form, slopes, got heads"):
+        am.get("alibi", heads=3)
+
+
+def test_an_error_of_the_entry_itself_is_not_taken_for_a_wrong_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: object) -> None:
+        raise TypeError("an argument of something inside")
+
+    monkeypatch.setattr(masks.SlidingWindow, "__post_init__", broken)
+    with pytest.raises(TypeError, match=r"^an argument of something inside$"):
+        am.get("sliding_window", window=3)
+
+
+@pytest.mark.parametrize("name", [3, None, ["causal"]], ids=str)
+def test_a_name_must_be_a_text(name: object) -> None:
+    with pytest.raises(TypeError, match=r"the name of an entry must be a text, got .*; pass one of attn_mods\.names"):
+        am.info(name)  # type: ignore[arg-type]
+
+
+def test_a_composition_is_an_entry_without_a_class() -> None:
+    cu_seqlens = torch.tensor([0, 3, 8])
+    mask = am.get("document_causal", cu_seqlens=cu_seqlens)
+    assert torch.equal(mask.dense(8, 8), (masks.Document(cu_seqlens) & masks.Causal()).dense(8, 8))
+    assert torch.equal(mask.dense(8, 8), masks.document_causal(cu_seqlens).dense(8, 8))
+    assert am.info("document_causal").kind == "mask"
+    assert "document_causal" in am.find("packing")
+    with pytest.raises(TypeError, match="document_causal: the parameters are cu_seqlens, got none"):
+        am.get("document_causal")
+
+
+def test_find_does_not_match_what_a_paper_lacks() -> None:
+    assert am.find("none") == [name for name in am.names() if "none" in am.info(name).summary.lower()]
 
 
 @pytest.mark.parametrize("text", ["Mistral", "2310.06825", "sliding_window", "MISTRAL 7b"])

@@ -103,11 +103,18 @@ class Backend(ABC):
 
     name: ClassVar[str]
 
-    @abstractmethod
     def supports(
         self, recipe: Recipe, shapes: Shapes, dtype: torch.dtype, device: torch.device, needs: Needs
     ) -> Reason | None:
         """None if it computes exactly this, else why not. Touches no tensor values."""
+        refused = None if recipe.score is None else recipe.score.unsupported_by(self.name)
+        return self.limits(recipe, shapes, dtype, device, needs) if refused is None else Reason(refused)
+
+    @abstractmethod
+    def limits(
+        self, recipe: Recipe, shapes: Shapes, dtype: torch.dtype, device: torch.device, needs: Needs
+    ) -> Reason | None:
+        """Why this backend does not compute a recipe whose score has nothing against it; None if it does."""
 
     @abstractmethod
     def run(self, call: Call) -> tuple[Tensor, Tensor | None]:

@@ -5,9 +5,20 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from attn_mods.backends.base import Needs, Reason
 from attn_mods.evaluation import evaluate_everywhere
 from attn_mods.mask import Mask
+from attn_mods.recipe import Recipe
 from attn_mods.score import Score
+
+
+def cannot_be_traced(recipe: Recipe, needs: Needs) -> Reason | None:
+    """Why a compiler cannot trace this dense computation: torch has no vmap for the gradient of a read in a table."""
+    if not (needs.compiling and needs.parameter_gradients and recipe.score is not None):
+        return None
+    if not recipe.score.requires_grad():
+        return None
+    return Reason("inside torch.compile torch cannot trace gradients of a score's tensors; call it outside of it")
 
 
 def dense_mask(mask: Mask, q_len: int, kv_len: int, device: torch.device) -> Tensor:

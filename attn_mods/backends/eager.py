@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attn_mods.backends.base import Backend, Call, Needs, Reason, Shapes
-from attn_mods.backends.dense import dense_mask, dense_score
+from attn_mods.backends.dense import cannot_be_traced, dense_mask, dense_score
 from attn_mods.recipe import Recipe
 from attn_mods.sink import apply_sink
 
@@ -21,13 +21,15 @@ class Eager(Backend):
 
     name = "eager"
 
-    def supports(
+    def limits(
         self, recipe: Recipe, shapes: Shapes, dtype: torch.dtype, device: torch.device, needs: Needs
     ) -> Reason | None:
         """All but kernel options, of which it has none, and invariance, which no matmul promises."""
         if needs.kernel_options:
             return Reason("it has no kernel_options")
-        return Reason("its matmuls depend on the sizes") if needs.invariant else None
+        if needs.invariant:
+            return Reason("its matmuls depend on the sizes")
+        return cannot_be_traced(recipe, needs)
 
     def is_dense(self, recipe: Recipe, shapes: Shapes) -> bool:
         """Always."""

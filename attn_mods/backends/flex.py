@@ -22,7 +22,8 @@ from attn_mods.backends.base import Backend, Call, Needs, Reason, Shapes
 from attn_mods.backends.block_mask_cache import block_mask_for, block_mask_in_graph, holds_function
 from attn_mods.backends.cpu_kernel import mend_cpu_kernel
 from attn_mods.backends.plan import call_flex, plan_for, run_plan
-from attn_mods.backends.sink_key import with_sink_key
+from attn_mods.backends.sink_key import ScoreWithSinkKey, with_sink_key
+from attn_mods.block_mask import has_full_blocks
 from attn_mods.function_state import kernel_signature
 from attn_mods.realised import realised
 from attn_mods.recipe import Recipe
@@ -57,7 +58,7 @@ class Flex(Backend):
 
     name = "flex"
 
-    def supports(
+    def limits(
         self, recipe: Recipe, shapes: Shapes, dtype: torch.dtype, device: torch.device, needs: Needs
     ) -> Reason | None:
         """All recipes in float32 and half types; on a CPU without gradients and lse."""
@@ -83,6 +84,9 @@ class Flex(Backend):
             call = with_sink_key(call)
         recipe, needs = call.recipe, call.needs
         q, k, v = (call.q, call.k, call.v) if needs.input_gradients else (t.detach() for t in (call.q, call.k, call.v))
+        if needs.compiling and q.device.type == "cpu":
+            # The CPU kernel (torch 2.13) reads views made in the same graph as if they began at their storage.
+            q, k, v = (realised(tensor) for tensor in (q, k, v))
         block_mask = _block_mask(call)
         score_mod = None if recipe.score is None else _score_mod(recipe.score)
         return_lse = needs.lse or recipe.sink is not None
@@ -119,9 +123,9 @@ def _block_mask(call: Call) -> BlockMask | None:
 
 def _score_mod(score: Score) -> ScoreMod:
     """The score's rule; kept while its tensors do not change, unless a gradient flows into what it derives of them."""
-    if torch.compiler.is_compiling():
-        return score.score_mod("flex")
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in score.tensors().values()):
+    if isinstance(score, ScoreWithSinkKey):  # made anew for every call; what is inside is not
+        return score.around(None if score.score is None else _score_mod(score.score))
+    if torch.compiler.is_compiling() or (torch.is_grad_enabled() and score.requires_grad()):
         return score.score_mod("flex")
     key = score.key()
     with _lock:
@@ -129,10 +133,11 @@ def _score_mod(score: Score) -> ScoreMod:
             _score_mods.move_to_end(key)
             return _score_mods[key]
     rule = score.score_mod("flex")
-    with _lock:
-        _score_mods[key] = rule
-        if len(_score_mods) > MOST_SCORE_MODS:
-            _score_mods.popitem(last=False)
+    if score.key() == key:  # the key of what cannot be watched equals no other
+        with _lock:
+            _score_mods[key] = rule
+            if len(_score_mods) > MOST_SCORE_MODS:
+                _score_mods.popitem(last=False)
     return rule
 
 
@@ -156,8 +161,7 @@ def _plan_key(
     shapes = replace(Shapes.of(q, k, v), batch=0, q_len=min(q.shape[2], 2), kv_len=0)
     lists = None
     if block_mask is not None:
-        has_full = block_mask.full_kv_num_blocks is not None
-        lists = kernel_signature(block_mask.mask_mod), tuple(block_mask.BLOCK_SIZE), has_full
+        lists = kernel_signature(block_mask.mask_mod), tuple(block_mask.BLOCK_SIZE), has_full_blocks(block_mask)
     gradients = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *(t.requires_grad for t in (q, k, v))
     kind = shapes, q.dtype, q.device, gradients
     return kind, kernel_signature(score_mod), lists, scale, return_lse, tuple(sorted((options or {}).items()))

@@ -23,7 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from attn_mods.backends.base import Backend, Call, Needs, Reason, Shapes
-from attn_mods.backends.dense import dense_mask, dense_score
+from attn_mods.backends.dense import cannot_be_traced, dense_mask, dense_score
 from attn_mods.recipe import Recipe
 
 HALF = (torch.float16, torch.bfloat16)
@@ -46,7 +46,7 @@ class SDPA(Backend):
         self.name = name
         self.kernel = kernel
 
-    def supports(
+    def limits(
         self, recipe: Recipe, shapes: Shapes, dtype: torch.dtype, device: torch.device, needs: Needs
     ) -> Reason | None:
         """What no kernel of scaled_dot_product_attention does, then what this one does not."""
@@ -63,6 +63,9 @@ class SDPA(Backend):
                 return Reason(f"the score {recipe.score.name} is not an added bias")
             if dtype in HALF and device.type != "cpu":
                 return Reason(f"the bias {recipe.score.name} would be rounded to {dtype}")
+        untraceable = cannot_be_traced(recipe, needs)
+        if untraceable is not None:
+            return untraceable
         return _kernel_limits(self.kernel, mask_form(recipe, shapes), shapes, dtype, device, needs)
 
     def is_dense(self, recipe: Recipe, shapes: Shapes) -> bool:
@@ -75,9 +78,11 @@ class SDPA(Backend):
         bias, empty = _matrix(call, self.name) if form == "dense" else (None, None)
         groups = call.q.shape[1] // call.k.shape[1]
         k, v = (t.repeat_interleave(groups, dim=1) if groups > 1 else t for t in (call.k, call.v))
+        # The kernels read a head's values next to each other and refuse anything else.
+        q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (call.q, k, v))
         with sdpa_kernel(self.kernel):
             out = scaled_dot_product_attention(
-                call.q, k, v, attn_mask=bias, is_causal=form == "causal", scale=call.recipe.scale
+                q, k, v, attn_mask=bias, is_causal=form == "causal", scale=call.recipe.scale
             )
         return out if empty is None else out.masked_fill(empty, 0), None
 

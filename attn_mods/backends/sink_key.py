@@ -16,6 +16,7 @@ from attn_mods import checks
 from attn_mods.algebra import Wrapper
 from attn_mods.backends.base import Call
 from attn_mods.mask import Frame, Mask, MaskMod
+from attn_mods.realised import realised
 from attn_mods.score import Score, ScoreMod
 
 
@@ -24,7 +25,7 @@ def with_sink_key(call: Call) -> Call:
     recipe, kv_len = call.recipe, call.k.shape[2]
     if recipe.sink is None:
         return call
-    sink = recipe.sink.expand(call.q.shape[1]).contiguous()
+    sink = realised(recipe.sink.expand(call.q.shape[1]).contiguous())
     mask = None if recipe.mask is None else MaskWithSinkKey(recipe.mask, kv_len)
     score = ScoreWithSinkKey(recipe.score, sink, kv_len)
     return replace(
@@ -76,14 +77,17 @@ class ScoreWithSinkKey(Score):
 
     def score_mod(self, backend: str = "flex") -> ScoreMod:
         """The rule, and the sink at position kv_len."""
+        return self.around(None if self.score is None else self.score.score_mod(backend))
+
+    def around(self, inside: ScoreMod | None) -> ScoreMod:
+        """The rule, given the rule of the score inside."""
         sink, kv_len = self.sink, self.kv_len
 
         def sink_key(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
             return torch.where(kv_idx >= kv_len, sink[h], score)
 
-        if self.score is None:
+        if inside is None:
             return sink_key
-        inside = self.score.score_mod(backend)
 
         def score_with_sink_key(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
             scored = inside(score, b, h, q_idx, torch.clamp(kv_idx, max=kv_len - 1))

@@ -27,17 +27,14 @@ def sizes(name: str, field: str, value: object, axes: int | None, remedy: str) -
         checks.fail(name, f"{field} must have one to three axes", value, remedy)
     if axes is not None and len(value) != axes:
         checks.fail(name, f"{field} must have {axes} axes as the canvas has", value, remedy)
-    for size in value:
-        checks.static_integer(name, field, size, 1, remedy)
-    return tuple(value)
+    return tuple(checks.static_integer(name, field, size, 1, remedy) for size in value)
 
 
 def check_total(name: str, total: int, q_end: int | None, kv_end: int | None, remedy: str) -> None:
     """Raise unless the keys are exactly the ``total`` tokens and every query is one of them."""
     if kv_end is not None and kv_end != total:
         checks.fail(name, f"its parameters describe {total} tokens, so the keys must end at {total}", kv_end, remedy)
-    if q_end is not None and q_end > total:
-        checks.fail(name, f"the queries must end at or before token {total}", q_end, remedy)
+    checks.queries_end(name, total, q_end, remedy, unit="token")
 
 
 def coordinates(position: Tensor, canvas: Sequence[int]) -> tuple[Tensor, ...]:

@@ -74,8 +74,8 @@ class Area(Mask):
     )
 
     def __post_init__(self) -> None:
-        checks.static_integer(self.name, "tokens", self.tokens, 1, "pass height * width")
-        checks.static_integer(self.name, "area", self.area, 1, "pass the number of areas; 1 is full attention")
+        checks.static_integer_field(self, "tokens", 1, "pass height * width")
+        checks.static_integer_field(self, "area", 1, "pass the number of areas; 1 is full attention")
         if self.tokens % self.area:
             got = f"{self.tokens} tokens and area {self.area}"
             checks.fail(self.name, "area must divide tokens", got, "pad the feature map or choose another area")

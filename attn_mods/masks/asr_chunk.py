@@ -20,7 +20,7 @@ from attn_mods import checks
 from attn_mods.band import Band
 from attn_mods.entry import Case, Entry, Model, Paper
 from attn_mods.mask import Mask, MaskMod
-from attn_mods.per_axis import Number, dense
+from attn_mods.per_axis import Number, dense_per_axis
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,14 +83,13 @@ class AsrChunk(Mask):
     )
 
     def __post_init__(self) -> None:
-        checks.integer(self.name, "chunk", self.chunk, 1, "pass the frames of a chunk")
+        checks.integer_field(self, "chunk", 1, "pass the frames of a chunk")
         if self.left_chunks is not None and self.left_frames is not None:
             checks.fail(self.name, "left context is in chunks or in frames", "both", "drop left_chunks or left_frames")
-        contexts = {"left_chunks": self.left_chunks, "left_frames": self.left_frames, "right_frames": self.right_frames}
-        for field, value in contexts.items():
-            if value is not None:
-                remedy = "pass 0 for none" if field == "right_frames" else "pass 0 for none, None for all"
-                checks.integer(self.name, field, value, 0, remedy)
+        checks.integer_field(self, "right_frames", 0, "pass 0 for none")
+        for field in ("left_chunks", "left_frames"):
+            if getattr(self, field) is not None:
+                checks.integer_field(self, field, 0, "pass 0 for none, None for all")
 
     def mask_mod(self) -> MaskMod:
         """The rule, with the two edges of the visible keys as expressions of i."""
@@ -118,7 +117,7 @@ class AsrChunk(Mask):
                 out[start : start + chunk, first : start + chunk + right_frames] = True
             return out
 
-        return dense("B", rectangles, self.chunk, self.left_chunks, self.left_frames, self.right_frames)
+        return dense_per_axis("B", rectangles, self.chunk, self.left_chunks, self.left_frames, self.right_frames)
 
     def band(self) -> Band | None:
         """The window of chunks of one frame; else None."""

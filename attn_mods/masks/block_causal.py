@@ -18,7 +18,7 @@ from attn_mods import checks
 from attn_mods.band import Band
 from attn_mods.entry import Case, Entry, Model, Paper
 from attn_mods.mask import Mask, MaskMod
-from attn_mods.per_axis import Number, dense
+from attn_mods.per_axis import Number, dense_per_axis
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,7 @@ class BlockCausal(Mask):
     )
 
     def __post_init__(self) -> None:
-        checks.integer(self.name, "block", self.block, 1, "pass the tokens of a block, 1 for causal")
+        checks.integer_field(self, "block", 1, "pass the tokens of a block, 1 for causal")
 
     def mask_mod(self) -> MaskMod:
         """The rule floor(j / block) <= floor(i / block)."""
@@ -93,7 +93,7 @@ class BlockCausal(Mask):
                 out[start : start + block, : start + block] = True
             return out
 
-        return dense("B", staircase, self.block)
+        return dense_per_axis("B", staircase, self.block)
 
     def band(self) -> Band | None:
         """Causal for blocks of one token; else None."""

@@ -17,7 +17,7 @@ from attn_mods import checks
 from attn_mods.band import Band
 from attn_mods.entry import Case, Entry, Model, Paper
 from attn_mods.mask import Mask, MaskMod
-from attn_mods.per_axis import Number, dense
+from attn_mods.per_axis import Number, dense_per_axis
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class BlockDiagonal(Mask):
     )
 
     def __post_init__(self) -> None:
-        checks.integer(self.name, "block", self.block, 1, "pass the tokens of a block")
+        checks.integer_field(self, "block", 1, "pass the tokens of a block")
 
     def mask_mod(self) -> MaskMod:
         """The rule floor(i / block) = floor(j / block)."""
@@ -94,7 +94,7 @@ class BlockDiagonal(Mask):
                 out[start : start + block, start : start + block] = True
             return out
 
-        return dense("B", squares, self.block)
+        return dense_per_axis("B", squares, self.block)
 
     def band(self) -> Band | None:
         """The diagonal for blocks of one token; else None."""

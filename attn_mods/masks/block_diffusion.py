@@ -81,8 +81,8 @@ class BlockDiffusion(Mask):
     )
 
     def __post_init__(self) -> None:
-        checks.static_integer(self.name, "length", self.length, 1, "pass the tokens of one half, not of both")
-        checks.static_integer(self.name, "block_size", self.block_size, 1, "pass the tokens of a block")
+        checks.static_integer_field(self, "length", 1, "pass the tokens of one half, not of both")
+        checks.static_integer_field(self, "block_size", 1, "pass the tokens of a block")
 
     def mask_mod(self) -> MaskMod:
         """The rule as two intervals of keys by query: its own block in its own half, and the clean blocks before it."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from attn_mods import checks
 from attn_mods.entry import Case, Entry, Model, Paper
 from attn_mods.mask import Mask, MaskMod
-from attn_mods.per_axis import Number, at, captured, dense, size
+from attn_mods.per_axis import Number, at, captured, dense_per_axis, size
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +86,9 @@ class ChunkedCausal(Mask):
     )
 
     def __post_init__(self) -> None:
-        checks.integer(self.name, "chunk", self.chunk, 1, "pass the tokens of a chunk, or use Causal()")
+        checks.integer_field(self, "chunk", 1, "pass the tokens of a chunk, or use Causal()")
         remedy = "pass the position of the first real token"
-        checks.integer(self.name, "origin", self.origin, 0, remedy, ndim=(0, 1))
+        checks.integer_field(self, "origin", 0, remedy, ndim=(0, 1))
         self.batch_and_heads()
 
     def mask_mod(self) -> MaskMod:
@@ -111,7 +111,7 @@ class ChunkedCausal(Mask):
                 block.copy_(torch.ones_like(block).tril())
             return out
 
-        return dense("B", triangles, self.chunk, self.origin)
+        return dense_per_axis("B", triangles, self.chunk, self.origin)
 
     def batch_and_heads(self) -> tuple[int, int]:
         """One batch row per origin."""

@@ -75,6 +75,7 @@ class CumsumAr(Mask):
                 lambda q_len, kv_len, device: CumsumAr(_groups(kv_len, device), _valid(kv_len, device))
             ),
             "per_sample": Case(lambda q_len, kv_len, device: CumsumAr(_samples(kv_len, device))),
+            "one_row": Case(lambda q_len, kv_len, device: CumsumAr(_groups(kv_len, device)[None])),
             "bench": Case(lambda q_len, kv_len, device: CumsumAr(_prefix(kv_len, device))),
         },
         traps=(
@@ -86,7 +87,7 @@ class CumsumAr(Mask):
     def __post_init__(self) -> None:
         remedy = "pass 1 where a new group starts and 0 elsewhere"
         if not (isinstance(self.mask_ar, Tensor) and self.mask_ar.dtype == torch.bool):
-            checks.integer(self.name, "mask_ar", self.mask_ar, 0, remedy, ndim=(1, 2))
+            checks.integer_field(self, "mask_ar", 0, remedy, ndim=(1, 2))
         kind = "boolean" if isinstance(self.mask_ar, Tensor) and self.mask_ar.dtype == torch.bool else "integer"
         mask_ar = checks.tensor(self.name, "mask_ar", self.mask_ar, ndim=(1, 2), kind=kind, remedy=remedy)
         if checks.values_can_be_read() and mask_ar.numel() and int(mask_ar.max()) > 1:
@@ -136,10 +137,7 @@ class CumsumAr(Mask):
 
     def check_lengths(self, q_end: int | None, kv_end: int | None) -> None:
         """mask_ar describes all keys and holds every query."""
-        total = self.mask_ar.shape[-1]
-        check_total(self.name, "mask_ar", total, kv_end)
-        if q_end is not None and q_end > total:
-            checks.fail(self.name, f"the queries must end at or before position {total}", q_end, "check q_offset")
+        check_total(self.name, "mask_ar", self.mask_ar.shape[-1], q_end, kv_end)
 
 
 def _groups(length: int, device: str) -> Tensor:

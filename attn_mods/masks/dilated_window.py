@@ -19,7 +19,7 @@ from attn_mods import checks
 from attn_mods.band import Band
 from attn_mods.entry import Case, Entry, Paper
 from attn_mods.mask import Mask, MaskMod
-from attn_mods.per_axis import Number, at, captured, dense, size
+from attn_mods.per_axis import Number, at, captured, dense_per_axis, size
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,9 +82,10 @@ class DilatedWindow(Mask):
 
     def __post_init__(self) -> None:
         remedy = "count the visible keys with the query's own"
-        checks.integer(self.name, "window", self.window, 1, remedy, ndim=(0, 1))
+        checks.integer_field(self, "window", 1, remedy, ndim=(0, 1))
         remedy = "pass the distance between neighbouring taps, 1 for no gaps"
-        checks.integer(self.name, "dilation", self.dilation, 1, remedy, ndim=(0, 1))
+        checks.integer_field(self, "dilation", 1, remedy, ndim=(0, 1))
+        checks.boolean(self.name, "causal", self.causal, "pass False for taps on both sides")
         if not self.causal and self._has_even_window():
             remedy = "pass 2 * (keys on one side) + 1, or causal=True"
             checks.fail(self.name, "window must be odd without causal", checks.describe(self.window), remedy)
@@ -121,7 +122,7 @@ class DilatedWindow(Mask):
                     out.diagonal(-distance).fill_(True)
             return out
 
-        return dense("H", diagonals, self.window, self.dilation)
+        return dense_per_axis("H", diagonals, self.window, self.dilation)
 
     def band(self) -> Band | None:
         """The window without gaps; None for a dilation above 1 and for tensors."""

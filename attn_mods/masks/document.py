@@ -103,13 +103,12 @@ class Document(Mask):
             remedy = "pass one document number a position"
             ids = checks.tensor(self.name, "ids", self.ids, ndim=(1, 2), kind="integer", remedy=remedy)
             object.__setattr__(self, "total", ids.shape[-1])
+        checks.static_integer_field(self, "padding", None, "pass the id of the positions that see nothing")
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[int] | Tensor, device: torch.device | str | None = None) -> Document:
         """From the number of tokens of each document, in order; 0 is an empty document."""
-        values = torch.as_tensor(lengths, device=device)
-        checks.tensor("document", "lengths", values, ndim=(1,), kind="integer", remedy="pass whole numbers of tokens")
-        return cls(torch.nn.functional.pad(values.cumsum(0), (1, 0)).to(torch.int32))
+        return cls(checks.lengths("document", "lengths", lengths, device))
 
     @classmethod
     def from_ids(cls, ids: Tensor, padding: int = -1) -> Document:
@@ -165,10 +164,7 @@ class Document(Mask):
 
     def check_lengths(self, q_end: int | None, kv_end: int | None) -> None:
         """The boundaries, or the ids, end at kv_len and hold every query."""
-        check_total(self.name, "cu_seqlens" if self.ids is None else "ids", self.total, kv_end)
-        if q_end is not None and self.total is not None and q_end > self.total:
-            remedy = "check q_len and q_offset against the documents"
-            checks.fail(self.name, f"the queries must end at or before position {self.total}", q_end, remedy)
+        check_total(self.name, "cu_seqlens" if self.ids is None else "ids", self.total, q_end, kv_end)
 
 
 def _thirds(length: int) -> list[int]:

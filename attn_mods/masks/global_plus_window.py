@@ -18,7 +18,7 @@ from attn_mods import checks
 from attn_mods.entry import Case, Entry, Model, Paper
 from attn_mods.mask import Mask, MaskMod
 from attn_mods.masks._rows import one_row
-from attn_mods.per_axis import Number, at, captured, dense, size
+from attn_mods.per_axis import Number, at, captured, dense_per_axis, size
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +78,9 @@ class GlobalPlusWindow(Mask):
                     torch.tensor([2, 60], device=device), _every_fifth(q_len, kv_len, device) < 21
                 )
             ),
+            "one_row": Case(
+                lambda q_len, kv_len, device: GlobalPlusWindow(2, _every_fifth(q_len, kv_len, device)[None] < 6)
+            ),
             "bench": Case(
                 lambda q_len, kv_len, device: GlobalPlusWindow(
                     min(256, kv_len // 16), torch.arange(max(q_len, kv_len), device=device) < max(1, kv_len // 256)
@@ -92,7 +95,7 @@ class GlobalPlusWindow(Mask):
 
     def __post_init__(self) -> None:
         remedy = "count the keys on one side of the query"
-        checks.integer(self.name, "radius", self.radius, 0, remedy, ndim=(0, 1))
+        checks.integer_field(self, "radius", 0, remedy, ndim=(0, 1))
         remedy = "pass True for each global position"
         checks.tensor(self.name, "is_global", self.is_global, ndim=(1, 2), kind="boolean", remedy=remedy)
         self.batch_and_heads()
@@ -117,10 +120,10 @@ class GlobalPlusWindow(Mask):
     def dense(self, q_len: int, kv_len: int) -> Tensor:
         """A band of ones and pairs that are not both ordinary, bool [q_len, kv_len] or [B|1, H|1, q_len, kv_len]."""
         ones = torch.ones(q_len, kv_len, dtype=torch.bool)
-        band = dense("H", lambda radius: ones.triu(-radius).tril(radius), self.radius).to(self.is_global.device)
+        band = dense_per_axis("H", lambda radius: ones.triu(-radius).tril(radius), self.radius)
         ordinary = ~self.is_global
         pairs = ordinary[..., :q_len, None] & ordinary[..., None, :kv_len]
-        return band | ~(pairs if self.is_global.ndim == 1 else pairs[:, None])
+        return band.to(pairs.device) | ~(pairs if self.is_global.ndim == 1 else pairs[:, None])
 
     def batch_and_heads(self) -> tuple[int, int]:
         """One batch row per row of is_global, one head per radius."""

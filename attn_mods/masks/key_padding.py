@@ -17,7 +17,7 @@ from torch import Tensor
 from attn_mods import checks
 from attn_mods.entry import Case, Entry, Model, Paper
 from attn_mods.mask import Mask, MaskMod
-from attn_mods.per_axis import Number, at, captured, dense, size
+from attn_mods.per_axis import Number, at, captured, dense_per_axis, size
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ class KeyPadding(Mask):
 
     def __post_init__(self) -> None:
         remedy = "pass the number of real keys of each sample"
-        checks.integer(self.name, "lengths", self.lengths, 0, remedy, ndim=(0, 1))
+        checks.integer_field(self, "lengths", 0, remedy, ndim=(0, 1))
         self.batch_and_heads()
 
     def mask_mod(self) -> MaskMod:
@@ -102,7 +102,7 @@ class KeyPadding(Mask):
             out[:, :length] = True
             return out
 
-        return dense("B", first_columns, self.lengths)
+        return dense_per_axis("B", first_columns, self.lengths)
 
     def batch_and_heads(self) -> tuple[int, int]:
         """One batch row per length."""

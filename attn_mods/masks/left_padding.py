@@ -17,7 +17,7 @@ from torch import Tensor
 from attn_mods import checks
 from attn_mods.entry import Case, Entry, Paper
 from attn_mods.mask import Mask, MaskMod
-from attn_mods.per_axis import Number, at, captured, dense, size
+from attn_mods.per_axis import Number, at, captured, dense_per_axis, size
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class LeftPadding(Mask):
 
     def __post_init__(self) -> None:
         remedy = "pass the number of padding tokens before each sample"
-        checks.integer(self.name, "start", self.start, 0, remedy, ndim=(0, 1))
+        checks.integer_field(self, "start", 0, remedy, ndim=(0, 1))
         self.batch_and_heads()
 
     def mask_mod(self) -> MaskMod:
@@ -100,7 +100,7 @@ class LeftPadding(Mask):
             out[:, :start] = False
             return out
 
-        return dense("B", last_columns, self.start)
+        return dense_per_axis("B", last_columns, self.start)
 
     def batch_and_heads(self) -> tuple[int, int]:
         """One batch row per start."""

@@ -89,6 +89,7 @@ class Neighborhood(Mask):
             "dilated": Case(lambda q_len, kv_len, device: _case(kv_len, kernel=(2, 3), dilation=(2, 3))),
             "causal_height": Case(lambda q_len, kv_len, device: _case(kv_len, kernel=(3, 4), causal=(True, False))),
             "strided": Case(lambda q_len, kv_len, device: _case(kv_len, (3, 5), (1, 2), (True, False), stride=(2, 3))),
+            "even_stride": Case(lambda q_len, kv_len, device: _case(kv_len, kernel=(3, 4), stride=(2, 2))),
             "video": Case(lambda q_len, kv_len, device: _case(kv_len, kernel=(2, 2, 3), causal=(True, False, False))),
             "bench": Case(lambda q_len, kv_len, device: _case(kv_len, kernel=(13, 13))),
         },

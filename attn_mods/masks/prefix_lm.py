@@ -18,7 +18,7 @@ from attn_mods import checks
 from attn_mods.band import Band
 from attn_mods.entry import Case, Entry, Model, Paper
 from attn_mods.mask import Mask, MaskMod
-from attn_mods.per_axis import Number, at, captured, dense, size
+from attn_mods.per_axis import Number, at, captured, dense_per_axis, size
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ class PrefixLm(Mask):
 
     def __post_init__(self) -> None:
         remedy = "pass the number of tokens that all queries see, 0 for none"
-        checks.integer(self.name, "prefix", self.prefix, 0, remedy, ndim=(0, 1))
+        checks.integer_field(self, "prefix", 0, remedy, ndim=(0, 1))
         self.batch_and_heads()
 
     def mask_mod(self) -> MaskMod:
@@ -102,7 +102,7 @@ class PrefixLm(Mask):
             out[:, :prefix] = True
             return out
 
-        return dense("B", filled_triangle, self.prefix)
+        return dense_per_axis("B", filled_triangle, self.prefix)
 
     def band(self) -> Band | None:
         """Causal where the prefix is empty or one token, which every query sees anyway; else None."""

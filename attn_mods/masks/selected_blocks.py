@@ -76,6 +76,7 @@ class SelectedBlocks(Mask):
             "all_chosen": Case(lambda q_len, kv_len, device: _random(kv_len, 16, 48, 999, device)),
             "every_query": Case(lambda q_len, kv_len, device: _random(kv_len, 1, 16, 3, device)),
             "per_head": Case(lambda q_len, kv_len, device: _random(kv_len, 64, 32, 3, device, batch=2, heads=3)),
+            "heads_alone": Case(lambda q_len, kv_len, device: _random(kv_len, 64, 32, 3, device, heads=3)),
             "bench": Case(lambda q_len, kv_len, device: _random(kv_len, 64, 64, max(1, kv_len // 512), device)),
         },
         traps=(
@@ -90,8 +91,8 @@ class SelectedBlocks(Mask):
         if table.numel() >= 2**31:
             remedy = "choose larger blocks: kernels index tables with 32 bits"
             checks.fail(self.name, "table must have fewer than 2^31 entries", tuple(table.shape), remedy)
-        for field, value in (("q_block", self.q_block), ("kv_block", self.kv_block)):
-            checks.static_integer(self.name, field, value, 1, "pass the tokens of a block")
+        for field in ("q_block", "kv_block"):
+            checks.static_integer_field(self, field, 1, "pass the tokens of a block")
 
     @classmethod
     def from_indices(cls, indices: Tensor, q_block: int, kv_block: int, kv_len: int) -> SelectedBlocks:

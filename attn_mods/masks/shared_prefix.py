@@ -107,11 +107,8 @@ class SharedPrefix(Mask):
         cls, lengths: Sequence[int], prefix_document: Sequence[int], device: torch.device | str | None = None
     ) -> SharedPrefix:
         """From the number of tokens and the prefix of each document, in order; -1 is no prefix."""
-        values = torch.as_tensor(lengths, device=device)
-        remedy = "pass whole numbers of tokens"
-        checks.tensor("shared_prefix", "lengths", values, ndim=(1,), kind="integer", remedy=remedy)
-        boundaries = torch.nn.functional.pad(values.cumsum(0), (1, 0)).to(torch.int32)
-        return cls(boundaries, torch.as_tensor(prefix_document, dtype=torch.int32, device=device))
+        boundaries = checks.lengths("shared_prefix", "lengths", lengths, device)
+        return cls(boundaries, torch.as_tensor(prefix_document, device=device))
 
     def mask_mod(self) -> MaskMod:
         """The rule as two intervals of keys by query: own document up to i, and the prefix."""
@@ -143,10 +140,7 @@ class SharedPrefix(Mask):
 
     def check_lengths(self, q_end: int | None, kv_end: int | None) -> None:
         """The boundaries end at kv_len and hold every query."""
-        check_total(self.name, "cu_seqlens", self.total, kv_end)
-        if q_end is not None and self.total is not None and q_end > self.total:
-            remedy = "check q_len and q_offset against the documents"
-            checks.fail(self.name, f"the queries must end at or before position {self.total}", q_end, remedy)
+        check_total(self.name, "cu_seqlens", self.total, q_end, kv_end)
 
 
 def _case(lengths: list[int], prefix_document: list[int], device: str) -> SharedPrefix:

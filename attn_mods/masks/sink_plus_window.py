@@ -18,7 +18,7 @@ from attn_mods import checks
 from attn_mods.band import Band
 from attn_mods.entry import Case, Entry, Paper
 from attn_mods.mask import Mask, MaskMod
-from attn_mods.per_axis import Number, at, captured, dense, size
+from attn_mods.per_axis import Number, at, captured, dense_per_axis, size
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,9 +80,9 @@ class SinkPlusWindow(Mask):
 
     def __post_init__(self) -> None:
         remedy = "pass how many first tokens stay visible, 0 for none"
-        checks.integer(self.name, "sink_tokens", self.sink_tokens, 0, remedy, ndim=(0, 1))
+        checks.integer_field(self, "sink_tokens", 0, remedy, ndim=(0, 1))
         remedy = "count the query's own key, or use Causal() for an unbounded window"
-        checks.integer(self.name, "window", self.window, 1, remedy, ndim=(0, 1))
+        checks.integer_field(self, "window", 1, remedy, ndim=(0, 1))
         self.batch_and_heads()
 
     def mask_mod(self) -> MaskMod:
@@ -101,7 +101,7 @@ class SinkPlusWindow(Mask):
         def band_and_columns(sink_tokens: int, window: int) -> Tensor:
             return torch.cat([causal[:, :sink_tokens], causal.triu(1 - window)[:, sink_tokens:]], dim=1)
 
-        return dense("H", band_and_columns, self.sink_tokens, self.window)
+        return dense_per_axis("H", band_and_columns, self.sink_tokens, self.window)
 
     def band(self) -> Band | None:
         """The window alone if there are no sinks; else None."""

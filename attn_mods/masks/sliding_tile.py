@@ -110,7 +110,7 @@ class SlidingTile(Mask):
         if any(size % part for size, part in zip(canvas, tile, strict=True)):
             got = f"tile {tile} on canvas {canvas}"
             checks.fail(self.name, "tile must divide the canvas on every axis", got, "pad the canvas")
-        checks.static_integer(self.name, "text", self.text, 0, "pass the text tokens after the canvas")
+        checks.static_integer_field(self, "text", 0, "pass the text tokens after the canvas")
         if self.even_kernel not in ("symmetric", "left"):
             remedy = 'pass "symmetric" or "left"'
             checks.fail(self.name, "even_kernel must name a form of the window", repr(self.even_kernel), remedy)

@@ -17,7 +17,7 @@ from attn_mods import checks
 from attn_mods.band import Band
 from attn_mods.entry import Case, Entry, Model, Paper
 from attn_mods.mask import Mask, MaskMod
-from attn_mods.per_axis import Number, at, captured, dense, size
+from attn_mods.per_axis import Number, at, captured, dense_per_axis, size
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class SlidingWindow(Mask):
 
     def __post_init__(self) -> None:
         remedy = "count the query's own key, or use Causal() for an unbounded window"
-        checks.integer(self.name, "window", self.window, 1, remedy, ndim=(0, 1))
+        checks.integer_field(self, "window", 1, remedy, ndim=(0, 1))
         self.batch_and_heads()
 
     def mask_mod(self) -> MaskMod:
@@ -98,7 +98,7 @@ class SlidingWindow(Mask):
         def band_of_ones(window: int) -> Tensor:
             return torch.ones(q_len, kv_len, dtype=torch.bool).tril().triu(1 - window)
 
-        return dense("H", band_of_ones, self.window)
+        return dense_per_axis("H", band_of_ones, self.window)
 
     def band(self) -> Band | None:
         """window - 1 keys to the left; None for tensors."""

@@ -76,6 +76,12 @@ class TreeVerification(Mask):
             "in_a_longer_cache": Case(lambda q_len, kv_len, device: _in_cache(q_len, kv_len - q_len, device), _TREES),
             "per_sample": Case(lambda q_len, kv_len, device: _samples(q_len, kv_len - q_len, device), _TREES),
             "prefixes": Case(lambda q_len, kv_len, device: _prefixes(q_len, kv_len - q_len, device), _TREES),
+            "one_tree": Case(
+                lambda q_len, kv_len, device: TreeVerification(
+                    torch.ones(1, q_len, q_len, dtype=torch.bool, device=device).tril(), torch.arange(3, device=device)
+                ),
+                _TREES,
+            ),
             "bench": Case(
                 lambda q_len, kv_len, device: _case(q_len, kv_len - q_len, 4, device),
                 ((64, 4096), (64, 16384), *_TREES),
@@ -94,7 +100,7 @@ class TreeVerification(Mask):
             checks.fail(self.name, "ancestors must be square", tuple(ancestors.shape), remedy)
         if checks.values_can_be_read() and not bool(ancestors.diagonal(dim1=-2, dim2=-1).all()):
             checks.fail(self.name, "every node must see itself", "a diagonal of ancestors with False", remedy)
-        checks.integer(self.name, "prefix", self.prefix, 0, "pass the tokens before the tree", ndim=(0, 1))
+        checks.integer_field(self, "prefix", 0, "pass the tokens before the tree", ndim=(0, 1))
         self.batch_and_heads()
 
     @property
@@ -157,9 +163,8 @@ class TreeVerification(Mask):
     def check_lengths(self, q_end: int | None, kv_end: int | None) -> None:
         """The queries are nodes; the keys are the prefix and all nodes."""
         nodes = self.nodes
-        if q_end is not None and q_end > nodes:
-            remedy = "queries are the nodes of the tree: leave q_offset out and make q_len the number of nodes"
-            checks.fail(self.name, f"the queries must end at or before node {nodes}", q_end, remedy)
+        remedy = "queries are the nodes of the tree: leave q_offset out and make q_len the number of nodes"
+        checks.queries_end(self.name, nodes, q_end, remedy, unit="node")
         if isinstance(self.prefix, int) and kv_end is not None and kv_end != self.prefix + nodes:
             remedy = "put the prefix and then all nodes into the keys, or pass a tensor prefix for a longer cache"
             checks.fail(self.name, f"the keys must end at prefix + nodes = {self.prefix + nodes}", kv_end, remedy)

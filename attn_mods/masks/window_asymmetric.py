@@ -17,7 +17,7 @@ from attn_mods import checks
 from attn_mods.band import Band
 from attn_mods.entry import Case, Entry, Model, Paper
 from attn_mods.mask import Mask, MaskMod
-from attn_mods.per_axis import Number, at, captured, dense, size
+from attn_mods.per_axis import Number, at, captured, dense_per_axis, size
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,10 +86,10 @@ class WindowAsymmetric(Mask):
     )
 
     def __post_init__(self) -> None:
-        for field, value in (("left", self.left), ("right", self.right)):
-            if value is not None:
+        for field in ("left", "right"):
+            if getattr(self, field) is not None:
                 remedy = "count the keys beside the query's own, or pass None for unbounded"
-                checks.integer(self.name, field, value, 0, remedy, ndim=(0, 1))
+                checks.integer_field(self, field, 0, remedy, ndim=(0, 1))
         self.batch_and_heads()
 
     def mask_mod(self) -> MaskMod:
@@ -116,7 +116,7 @@ class WindowAsymmetric(Mask):
             lower = ones if left is None else ones.triu(-left)
             return lower if right is None else lower.tril(right)
 
-        return dense("H", band_of_ones, self.left, self.right)
+        return dense_per_axis("H", band_of_ones, self.left, self.right)
 
     def band(self) -> Band | None:
         """The same two bounds; None for tensors."""

@@ -18,7 +18,7 @@ from attn_mods import checks
 from attn_mods.band import Band
 from attn_mods.entry import Case, Entry, Model, Paper
 from attn_mods.mask import Mask, MaskMod
-from attn_mods.per_axis import Number, at, captured, dense, size
+from attn_mods.per_axis import Number, at, captured, dense_per_axis, size
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class WindowSymmetric(Mask):
 
     def __post_init__(self) -> None:
         remedy = "count the keys on one side of the query, or use Full() for an unbounded window"
-        checks.integer(self.name, "radius", self.radius, 0, remedy, ndim=(0, 1))
+        checks.integer_field(self, "radius", 0, remedy, ndim=(0, 1))
         self.batch_and_heads()
 
     def mask_mod(self) -> MaskMod:
@@ -103,7 +103,7 @@ class WindowSymmetric(Mask):
     def dense(self, q_len: int, kv_len: int) -> Tensor:
         """Distances within the radius, bool [q_len, kv_len], or [1, H, q_len, kv_len] with a radius per head."""
         distance = (torch.arange(q_len)[:, None] - torch.arange(kv_len)).abs()
-        return dense("H", lambda radius: distance <= radius, self.radius)
+        return dense_per_axis("H", lambda radius: distance <= radius, self.radius)
 
     def band(self) -> Band | None:
         """The radius on both sides; None for tensors."""

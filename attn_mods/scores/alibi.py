@@ -56,6 +56,7 @@ class Alibi(Score):
         cases={
             "tiny": Case(lambda q_len, kv_len, device: Alibi(num_heads=4)),
             "three_heads": Case(lambda q_len, kv_len, device: Alibi(num_heads=3)),
+            "six_heads": Case(lambda q_len, kv_len, device: Alibi(num_heads=6)),
             "absolute": Case(lambda q_len, kv_len, device: Alibi(num_heads=2, form="absolute")),
             "key_only": Case(lambda q_len, kv_len, device: Alibi(num_heads=2, form="key_only")),
             "slopes": Case(lambda q_len, kv_len, device: Alibi(slopes=torch.tensor([0.4, -0.03, 0.0], device=device))),
@@ -75,7 +76,7 @@ class Alibi(Score):
             got = "neither" if self.slopes is None else "both"
             checks.fail(self.name, "one of num_heads and slopes is needed", got, remedy)
         if self.num_heads is not None:
-            checks.static_integer(self.name, "num_heads", self.num_heads, 1, remedy)
+            checks.static_integer_field(self, "num_heads", 1, remedy)
         if self.slopes is not None:
             slopes = checks.learnable(self.name, "slopes", self.slopes, ndim=(1,), remedy=remedy)
             object.__setattr__(self, "slopes", slopes)

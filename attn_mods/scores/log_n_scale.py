@@ -81,7 +81,7 @@ class LogNScale(Score):
                 checks.fail(self.name, f"{field} must be a number or a tensor", repr(value), remedy, TypeError)
             elif not math.isfinite(value):
                 checks.fail(self.name, f"{field} must be finite", value, remedy)
-        checks.static_integer(self.name, "minimum", self.minimum, 1, "pass 1 for log(i + 1) as it is")
+        checks.static_integer_field(self, "minimum", 1, "pass 1 for log(i + 1) as it is")
 
     def score_mod(self, backend: str = "flex") -> ScoreMod:
         """The rule, its factor in float32."""
@@ -97,7 +97,7 @@ class LogNScale(Score):
 
     def dense(self, scores: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """A factor per row, through log(1 + i)."""
-        rows = torch.log1p(i.to(scores.dtype)).clamp(min=math.log(self.minimum))
+        rows = torch.log1p(i.clamp(min=0).to(scores.dtype)).clamp(min=math.log(self.minimum))
         factor = torch.outer(_column(self.scaling, scores), rows) + _column(self.bias, scores)[:, None]
         return torch.einsum("bhqk,hq->bhqk", scores, factor.expand(scores.shape[1], -1))
 

@@ -89,7 +89,11 @@ class PairBias(Score):
 
     def score_mod(self, backend: str = "flex") -> ScoreMod:
         """One read at a flat 64-bit offset."""
-        self._check_index_width(backend)
+        refused = self.unsupported_by(backend)
+        if refused is not None:
+            remedy = 'use backend="flex", or split heads or batch over several calls'
+            limit = f"bias must have at most {LARGEST_INDEX} numbers in all for kernels that index in 32 bits"
+            checks.fail(self.name, limit, refused, remedy)
         batch, heads, q_len, kv_len = self.bias.shape
         flat = self.bias.reshape(-1)
 
@@ -110,19 +114,17 @@ class PairBias(Score):
 
     def check_lengths(self, q_end: int | None, kv_end: int | None) -> None:
         """Queries and keys must lie inside of the table."""
-        for what, end, size in (("queries", q_end, self.bias.shape[2]), ("keys", kv_end, self.bias.shape[3])):
-            if end is not None and end > size:
-                remedy = "pass a bias for every position, or check q_len, kv_len and q_offset"
-                checks.fail(self.name, f"the {what} must end at or before position {size}", end, remedy)
+        remedy, size = "pass a bias for every position, or check q_len, kv_len and q_offset", self.bias.shape[3]
+        checks.queries_end(self.name, self.bias.shape[2], q_end, remedy)
+        if kv_end is not None and kv_end > size:
+            checks.fail(self.name, f"the keys must end at or before position {size}", kv_end, remedy)
 
-    def _check_index_width(self, backend: str) -> None:
-        if self.bias.numel() > LARGEST_INDEX and backend not in BACKENDS_WITH_WIDE_INDICES:
-            checks.fail(
-                self.name,
-                f"bias must have at most {LARGEST_INDEX} numbers in all for kernels that index in 32 bits",
-                f"{self.bias.numel()} ({' x '.join(str(size) for size in self.bias.shape)})",
-                'use backend="flex", or split heads or batch over several calls',
-            )
+    def unsupported_by(self, backend: str) -> str | None:
+        """Kernels that index in 32 bits would read elsewhere in a large table."""
+        if self.bias.numel() <= LARGEST_INDEX or backend in BACKENDS_WITH_WIDE_INDICES:
+            return None
+        sizes = " x ".join(str(size) for size in self.bias.shape)
+        return f"{self.bias.numel()} ({sizes}) numbers of {self.name} are too many for an index of 32 bits"
 
 
 def _example(batch: int, heads: int, length: int, device: str) -> Tensor:

@@ -67,9 +67,9 @@ class Sandwich(Score):
     )
 
     def __post_init__(self) -> None:
-        checks.static_integer(self.name, "num_heads", self.num_heads, 1, "pass the number of query heads")
-        checks.static_integer(self.name, "max_length", self.max_length, 1, "pass the longest sequence to come")
-        checks.static_integer(self.name, "dimension", self.dimension, 2, "pass 128 as in the paper")
+        checks.static_integer_field(self, "num_heads", 1, "pass the number of query heads")
+        checks.static_integer_field(self, "max_length", 1, "pass the longest sequence to come")
+        checks.static_integer_field(self, "dimension", 2, "pass 128 as in the paper")
         if self.dimension % 2:
             checks.fail(self.name, "dimension must be even", self.dimension, "pass 128 as in the paper")
         if self.table is None:

@@ -80,7 +80,7 @@ class T5Bucket(Score):
         if self._side() < 2:
             checks.fail(self.name, "each direction needs at least 2 buckets", self._side(), remedy)
         farthest = "pass the distance where the last bucket begins, 128 in T5"
-        checks.static_integer(self.name, "max_distance", self.max_distance, self._side() // 2 + 1, farthest)
+        checks.static_integer_field(self, "max_distance", self._side() // 2 + 1, farthest)
 
     def score_mod(self, backend: str = "flex") -> ScoreMod:
         """The bucket of the distance from a short row, then the bias."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -33,7 +33,8 @@ class Grid:
         kv_offset: Position of the first key, likewise.
 
     Raises:
-        ValueError: If a length is negative or a block smaller than one position.
+        ValueError: If a length is negative, or a block smaller than one position or no pair.
+        TypeError: If a block size is no int.
     """
 
     q_len: int
@@ -50,12 +51,10 @@ class Grid:
         object.__setattr__(self, "device", torch.device(self.device))
         object.__setattr__(self, "q_offset", int(self.q_offset))
         object.__setattr__(self, "kv_offset", int(self.kv_offset))
-        object.__setattr__(self, "block_size", (int(self.block_size[0]), int(self.block_size[1])))
+        object.__setattr__(self, "block_size", block_pair(self.block_size))
         for name in ("q_len", "kv_len", "B", "H"):
             if getattr(self, name) < 0:
-                raise ValueError(f"Grid: {name} must be >= 0, got {getattr(self, name)}")
-        if min(self.block_size) < 1:
-            raise ValueError(f"Grid: block_size must be at least 1 position each way, got {self.block_size}")
+                raise ValueError(f"Grid: {name} must be >= 0, got {getattr(self, name)}; pass 0 for an empty grid")
 
     @property
     def rows(self) -> int:
@@ -91,6 +90,24 @@ class Grid:
         offset = self.offset(variable)
         values = torch.arange(offset + start, offset + stop, device=self.device)
         return values[(None,) * lead_axis(variable) + (slice(None),) + (None,) * (3 - lead_axis(variable))]
+
+
+def block_pair(block_size: int | Sequence[int]) -> tuple[int, int]:
+    """Positions per block as (queries, keys); one int stands for both.
+
+    Raises:
+        ValueError: Another number of sizes than two, or one below 1.
+        TypeError: A size that is no int.
+    """
+    sizes = tuple(block_size) if isinstance(block_size, (tuple, list)) else (block_size, block_size)
+    remedy = "pass the positions per block, or a pair (query positions, key positions)"
+    if any(isinstance(size, bool) or not isinstance(size, (int, torch.SymInt)) for size in sizes):
+        raise TypeError(f"Grid: block_size must be an int or two, got {block_size!r}; {remedy}.")
+    if len(sizes) != 2:
+        raise ValueError(f"Grid: block_size must be one size or two, got {block_size!r}; {remedy}.")
+    if min(sizes) < 1:
+        raise ValueError(f"Grid: block_size must be at least 1 position each way, got {block_size!r}; {remedy}.")
+    return cast("tuple[int, int]", sizes)
 
 
 def lead_axis(variable: int) -> int:

@@ -1,7 +1,7 @@
 """The joint tier: one operation on the values of whole tiles, looked up by name in a table of small functions.
 
-The modules `interval`, `division`, `comparison`, `boolean`, `lookup` and `events` fill the table. What it does not hold
-is unknown, never wrong.
+The modules `interval`, `division`, `comparison`, `boolean`, `lookup` and `trailing_axes` fill the table. What it does
+not hold is unknown, never wrong.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -102,8 +103,22 @@ def scan(rule: Rule, tiles: Tiles) -> tuple[Tensor, int]:
     some = torch.zeros(len(tiles), dtype=torch.bool, device=tiles.batch.device)
     every = torch.ones_like(some)
     evaluated = 0
+    for here, kept, inside in _pieces(rule, tiles):
+        some[here] |= (kept & inside).flatten(1).any(1)
+        every[here] &= (kept | ~inside).flatten(1).all(1)
+        evaluated += kept.numel()
+    return _codes(some, every), evaluated
+
+
+def count_kept(rule: Rule, tiles: Tiles) -> int:
+    """How many positions of the tiles the rule keeps."""
+    return sum(int((kept & inside).sum()) for _, kept, inside in _pieces(rule, tiles))
+
+
+def _pieces(rule: Rule, tiles: Tiles) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Every position of the tiles in bounded pieces: which tiles, the rule there, and what lies inside its tile."""
     if not len(tiles):
-        return _codes(some, every), evaluated
+        return
     q_size = int((tiles.q_last - tiles.q_first).max()) + 1
     kv_size = int((tiles.kv_last - tiles.kv_first).max()) + 1
     kv_step = min(kv_size, _POSITIONS_AT_ONCE)
@@ -116,11 +131,7 @@ def scan(rule: Rule, tiles: Tiles) -> tuple[Tensor, int]:
             for kv_start in range(0, kv_size, kv_step):
                 q = _run(part.q_first + q_start, min(q_step, q_size - q_start))
                 kv = _run(part.kv_first + kv_start, min(kv_step, kv_size - kv_start))
-                kept, inside = _rectangles(rule, part, q, kv)
-                some[here] |= (kept & inside).flatten(1).any(1)
-                every[here] &= (kept | ~inside).flatten(1).all(1)
-                evaluated += kept.numel()
-    return _codes(some, every), evaluated
+                yield here, *_rectangles(rule, part, q, kv)
 
 
 def _run(first: Tensor, count: int) -> Tensor:

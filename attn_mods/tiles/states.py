@@ -31,9 +31,15 @@ class States:
         """Check type and shape (not the values: that would synchronise)."""
         if not isinstance(self.codes, Tensor) or self.codes.dtype != torch.uint8:
             got = getattr(self.codes, "dtype", type(self.codes).__name__)
-            raise TypeError(f"States: codes must be a uint8 tensor, got {got}")
+            raise TypeError(
+                f"States: codes must be a uint8 tensor, got {got}; build them with States.from_planes or convert with "
+                ".to(torch.uint8)"
+            )
         if self.codes.dim() != 4:
-            raise ValueError(f"States: codes must have shape [B|1, H|1, rows, columns], got {tuple(self.codes.shape)}")
+            raise ValueError(
+                f"States: codes must have shape [B|1, H|1, rows, columns], got {tuple(self.codes.shape)}; add axes of "
+                "size 1 for a rule that does not depend on batch or head"
+            )
 
     @classmethod
     def from_planes(cls, every: Tensor, some: Tensor, mixed: Tensor | bool) -> States:

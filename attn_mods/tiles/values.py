@@ -82,15 +82,6 @@ def unknown_truth(shape: tuple[int, ...], device: torch.device | str) -> Truth:
     return Truth(every, ~every)
 
 
-def constant(value: bool | int | float | Tensor, like: Tensor) -> Interval | Truth:
-    """A Python number or a captured tensor as a value: the same at every position of every tile."""
-    if isinstance(value, Tensor):
-        placed = value.reshape((1,) * 4 + value.shape)
-    else:
-        placed = torch.tensor(value, device=like.device).reshape(1, 1, 1, 1)
-    return exactly(placed, integer_bounds(value))
-
-
 def exactly(value: Tensor, bounds: Bounds | None) -> Interval | Truth:
     """A value that is the same at every position of a tile."""
     if value.dtype == torch.bool:

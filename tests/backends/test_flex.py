@@ -6,14 +6,14 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
 import attn_mods as am
 from attn_mods import Recipe, masks, scores
+from attn_mods.backends import block_mask_cache, flex
 from attn_mods.backends.block_mask_cache import MOST_BLOCK_MASKS, _cache, block_mask_for
 from attn_mods.backends.sink_key import MaskWithSinkKey, ScoreWithSinkKey
-from attn_mods.function_state import kernel_signature, rule_state
+from attn_mods.block_mask import list_bytes
 from tests.attention_inputs import assert_matches_reference, inputs
 
 CPU = torch.device("cpu")
@@ -55,6 +55,14 @@ def test_c41_sink_is_one_more_key() -> None:
 
 def test_sink_alone_and_one_for_all_heads() -> None:
     assert_matches_reference(inputs(40), Recipe(sink=torch.tensor([1.5])), "flex")
+
+
+def test_sinks_do_not_crowd_out_other_scores() -> None:
+    score = scores.Alibi(num_heads=4)
+    for sink in torch.randn(3, 4):
+        assert_matches_reference(inputs(40), Recipe(score=score, sink=sink), "flex")
+    assert [key for key in flex._score_mods if "ScoreWithSinkKey" in str(key)] == []
+    assert score.key() in flex._score_mods
 
 
 def test_key_of_the_sink_in_dense_form() -> None:
@@ -153,72 +161,27 @@ class TestBlockMaskCache:
             window.fill_(300)
             assert not torch.equal(block_mask_for(mask, 300, 300, CPU).kv_num_blocks, first.kv_num_blocks)
 
+    def test_what_is_never_found_again_is_not_kept(self) -> None:
+        with torch.inference_mode():
+            mask = masks.SlidingWindow(torch.tensor(2))
+            before = list(_cache)
+            block_mask_for(mask, 300, 300, CPU)
+        assert list(_cache) == before
+
+    def test_bounded_in_bytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        one = list_bytes(block_mask_for(masks.SlidingWindow(3), 2000, 2000, CPU))
+        monkeypatch.setattr(block_mask_cache, "MOST_BYTES", 3 * one)
+        _cache.clear()
+        built = [block_mask_for(masks.SlidingWindow(window), 2000, 2000, CPU) for window in range(1, 6)]
+        assert [any(held is each for held in _cache.values()) for each in built] == [False, False, True, True, True]
+        monkeypatch.setattr(block_mask_cache, "MOST_BYTES", 1)
+        newest = block_mask_for(masks.SlidingWindow(9), 2000, 2000, CPU)
+        assert [held is newest for held in _cache.values()] == [True]
+
     def test_bounded(self) -> None:
         for window in range(1, MOST_BLOCK_MASKS + 9):
             block_mask_for(masks.SlidingWindow(window), 16, 16, CPU)
         assert len(_cache) == MOST_BLOCK_MASKS
-
-
-class TestRules:
-    """What is compiled anew and what is rebuilt, seen from the rule."""
-
-    @staticmethod
-    def rule(number: object) -> object:
-        def inner(value: object) -> object:
-            return value, number
-
-        return lambda b, h, q_idx, kv_idx: inner(kv_idx)
-
-    def test_integers_and_tensor_values_do_not_compile_anew(self) -> None:
-        assert kernel_signature(self.rule(3)) == kernel_signature(self.rule(4))
-        assert kernel_signature(self.rule(torch.tensor(3))) == kernel_signature(self.rule(torch.tensor(4)))
-
-    @pytest.mark.parametrize("other", [3.5, True, "3", torch.tensor(3), torch.tensor([3]), (3, 4)], ids=repr)
-    def test_other_kinds_do(self, other: object) -> None:
-        assert kernel_signature(self.rule(3)) != kernel_signature(self.rule(other))
-
-    def test_floats_are_static(self) -> None:
-        assert kernel_signature(self.rule(2.5)) != kernel_signature(self.rule(3.5))
-
-    def test_state_follows_values(self) -> None:
-        table = torch.zeros(3)
-        rule = self.rule(table)
-        before = rule_state(rule)
-        assert before == rule_state(self.rule(table))
-        assert before != rule_state(self.rule(torch.zeros(3)))
-        table.add_(1)
-        assert before != rule_state(rule)
-        assert rule_state(self.rule(3)) != rule_state(self.rule(4))
-
-    def test_state_sees_globals_and_attributes(self) -> None:
-        before = rule_state(reads_a_global)
-        GLOBAL_TABLE.add_(1)
-        assert before != rule_state(reads_a_global)
-        callable_object = CallableRule(4)
-        before = rule_state(callable_object)
-        callable_object.window = 5
-        assert before != rule_state(callable_object)
-
-    def test_recursion_ends(self) -> None:
-        def recursive(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> object:
-            return recursive
-
-        assert rule_state(recursive) == rule_state(recursive)
-
-
-GLOBAL_TABLE = torch.zeros(4)
-
-
-def reads_a_global(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-    return GLOBAL_TABLE[kv_idx] > 0
-
-
-class CallableRule:
-    def __init__(self, window: int) -> None:
-        self.window = window
-
-    def __call__(self, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        return kv_idx - q_idx < self.window
 
 
 def test_lists_of_a_mask_are_block_masks() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import attn_mods as am
 from attn_mods import Recipe, masks, scores
-from attn_mods.backends import Shapes, get
+from attn_mods.backends import Needs, Shapes, get
 from attn_mods.backends.sdpa import mask_form
 from attn_mods.mask import Mask
 from attn_mods.score import Score
@@ -161,13 +161,25 @@ def test_kernels_of_a_gpu_are_refused_on_a_cpu(backend: str) -> None:
 def test_limits_on_a_gpu(
     backend: str, dtype: torch.dtype, sizes: tuple[int, int], recipe: Recipe, reason: str | None
 ) -> None:
-    from attn_mods.backends import Needs
-
     shapes = Shapes(1, 4, 4, 128, 128, *sizes)
     found = get(backend).supports(recipe, shapes, dtype, torch.device("cuda"), Needs())
     assert (found is None) == (reason is None), found
     if reason is not None:
         assert reason in str(found)
+
+
+@pytest.mark.parametrize("composed", [False, True])
+def test_what_a_score_has_against_a_backend_is_said_before_it_runs(composed: bool) -> None:
+    bias: Score = scores.PairBias(torch.empty(1, 1, 46_341, 46_341, device="meta"))
+    recipe = Recipe(score=(bias >> scores.Alibi(num_heads=4)).shift(q=0) if composed else bias)
+    shapes = Shapes(1, 4, 4, 8, 8, 64, 64)
+    cpu = torch.device("cpu")
+    for backend in ON_CPU:
+        reason = get(backend).supports(recipe, shapes, torch.float32, cpu, Needs())
+        assert "too many for an index of 32 bits" in str(reason)
+        with pytest.raises(ValueError, match="pair_bias: bias must have at most"):
+            recipe.score.score_mod(backend)  # type: ignore[union-attr]
+    assert get("flex").supports(recipe, shapes, torch.float32, cpu, Needs()) is None
 
 
 def test_c71_float_table_is_refused_and_a_bool_one_is_not_added() -> None:

@@ -1,0 +1,209 @@
+"""function_state: what may change under a cache, and what a kernel is compiled for, seen from the rule."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from attn_mods.backends.block_mask_cache import block_mask_for
+from attn_mods.function_state import kernel_signature, leaves, rule_state
+from attn_mods.mask import Mask
+
+
+class TestRules:
+    @staticmethod
+    def rule(number: object) -> object:
+        def inner(value: object) -> object:
+            return value, number
+
+        return lambda b, h, q_idx, kv_idx: inner(kv_idx)
+
+    def test_integers_and_tensor_values_do_not_compile_anew(self) -> None:
+        assert kernel_signature(self.rule(3)) == kernel_signature(self.rule(4))
+        assert kernel_signature(self.rule(torch.tensor(3))) == kernel_signature(self.rule(torch.tensor(4)))
+
+    @pytest.mark.parametrize("other", [3.5, True, "3", torch.tensor(3), torch.tensor([3]), (3, 4)], ids=repr)
+    def test_other_kinds_do(self, other: object) -> None:
+        assert kernel_signature(self.rule(3)) != kernel_signature(self.rule(other))
+
+    def test_floats_are_static(self) -> None:
+        assert kernel_signature(self.rule(2.5)) != kernel_signature(self.rule(3.5))
+
+    def test_state_follows_values(self) -> None:
+        table = torch.zeros(3)
+        rule = self.rule(table)
+        before = rule_state(rule)
+        assert before == rule_state(self.rule(table))
+        assert before != rule_state(self.rule(torch.zeros(3)))
+        table.add_(1)
+        assert before != rule_state(rule)
+        assert rule_state(self.rule(3)) != rule_state(self.rule(4))
+
+    def test_state_sees_globals_and_attributes(self) -> None:
+        before = rule_state(reads_a_global)
+        GLOBAL_TABLE.add_(1)
+        assert before != rule_state(reads_a_global)
+        callable_object = CallableRule(4)
+        before = rule_state(callable_object)
+        callable_object.window = 5
+        assert before != rule_state(callable_object)
+
+    def test_recursion_ends(self) -> None:
+        def recursive(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> object:
+            return recursive
+
+        assert rule_state(recursive) == rule_state(recursive)
+
+
+GLOBAL_TABLE = torch.zeros(4)
+
+
+def reads_a_global(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+    return GLOBAL_TABLE[kv_idx] > 0
+
+
+class CallableRule:
+    def __init__(self, window: int) -> None:
+        self.window = window
+
+    def __call__(self, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        return kv_idx - q_idx < self.window
+
+
+GLOBAL_SPACE = types.SimpleNamespace(window=3)
+GLOBAL_DICT = {"window": 3}
+GLOBAL_LIST = [3]
+GLOBAL_WINDOW = torch.tensor(3)
+
+
+class Settings:
+    window = 3
+
+
+class Doubled:
+    window = 2
+
+
+class Holder:
+    """An object that is no function."""
+
+    shared = 3
+
+    def __init__(self, window: Any) -> None:
+        self.window = window
+
+    def double(self) -> Any:
+        return Doubled.window * 2
+
+
+def near(distance: Tensor, window: Any) -> Tensor:
+    return (distance >= 0) & (distance < window)
+
+
+def of_space(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+    return near(q_idx - kv_idx, GLOBAL_SPACE.window)
+
+
+def of_dict(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+    return near(q_idx - kv_idx, GLOBAL_DICT["window"])
+
+
+def of_list(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+    return near(q_idx - kv_idx, GLOBAL_LIST[0])
+
+
+def of_class(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+    return near(q_idx - kv_idx, Settings.window)
+
+
+def of_nested_function(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+    def inner() -> Tensor:
+        return near(q_idx - kv_idx, GLOBAL_WINDOW)
+
+    return inner()
+
+
+def of_object(holder: Any) -> Callable[..., Tensor]:
+    return lambda b, h, q_idx, kv_idx: near(q_idx - kv_idx, holder.window)
+
+
+def of_class_attribute(holder: Any) -> Callable[..., Tensor]:
+    return lambda b, h, q_idx, kv_idx: near(q_idx - kv_idx, holder.shared)
+
+
+def of_method(holder: Any) -> Callable[..., Tensor]:
+    return lambda b, h, q_idx, kv_idx: near(q_idx - kv_idx, holder.double())
+
+
+def of_module(module: Any) -> Callable[..., Tensor]:
+    return lambda b, h, q_idx, kv_idx: near(q_idx - kv_idx, module.window)
+
+
+def of_array(array: Any) -> Callable[..., Tensor]:
+    return lambda b, h, q_idx, kv_idx: near(q_idx - kv_idx, int(array[0]))
+
+
+HOLDER, ARRAY, SPACE = Holder(3), np.array([3]), types.ModuleType("settings")
+SPACE.window = 3  # type: ignore[attr-defined]
+CHANGES: dict[str, tuple[Callable[..., Tensor], Callable[[], Any]]] = {
+    "namespace": (of_space, lambda: setattr(GLOBAL_SPACE, "window", 300)),
+    "dict": (of_dict, lambda: GLOBAL_DICT.update(window=300)),
+    "list": (of_list, lambda: GLOBAL_LIST.__setitem__(0, 300)),
+    "class": (of_class, lambda: setattr(Settings, "window", 300)),
+    "nested function": (of_nested_function, lambda: GLOBAL_WINDOW.fill_(300)),
+    "object": (of_object(HOLDER), lambda: setattr(HOLDER, "window", 300)),
+    "class attribute": (of_class_attribute(HOLDER), lambda: setattr(Holder, "shared", 300)),
+    "method": (of_method(HOLDER), lambda: setattr(Doubled, "window", 150)),
+    "module": (of_module(SPACE), lambda: setattr(SPACE, "window", 300)),
+    "array": (of_array(ARRAY), lambda: ARRAY.fill(300)),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_lists_follow_state_that_lives_elsewhere(name: str) -> None:
+    rule, change = CHANGES[name]
+    mask = Mask.from_mask_mod(rule, name="near")
+    before = block_mask_for(mask, 384, 384, torch.device("cpu"))
+    state = rule_state(rule)
+    change()
+    assert state != rule_state(rule)
+    after = block_mask_for(mask, 384, 384, torch.device("cpu"))
+    fresh = mask.block_mask(384)
+    assert torch.equal(after.kv_indices, fresh.kv_indices)
+    assert torch.equal(after.kv_num_blocks, fresh.kv_num_blocks)
+    assert not torch.equal(after.kv_num_blocks, before.kv_num_blocks)
+
+
+@pytest.mark.parametrize("name", [name for name in CHANGES if name != "array"])
+def test_unchanged_state_equals_itself(name: str) -> None:
+    rule, _ = CHANGES[name]
+    assert rule_state(rule) == rule_state(rule)
+    hash(rule_state(rule))
+
+
+def test_what_cannot_be_opened_equals_nothing() -> None:
+    rule = of_array(np.array([3]))
+    assert rule_state(rule) != rule_state(rule)
+    assert kernel_signature(rule) == kernel_signature(of_array(np.array([4])))
+
+
+def test_attributes_are_compiled_for_as_closures_are() -> None:
+    assert kernel_signature(of_object(Holder(3))) == kernel_signature(of_object(Holder(4)))
+    assert kernel_signature(of_object(Holder(0.5))) != kernel_signature(of_object(Holder(1.5)))
+
+
+def test_leaves_are_found_inside_objects() -> None:
+    table = torch.ones(3)
+    assert any(leaf is table for leaf in leaves(of_object(Holder([table]))))
+
+
+def test_torch_itself_is_not_opened() -> None:
+    rule = lambda b, h, q_idx, kv_idx: torch.nn.functional.relu(torch.where(q_idx > 0, q_idx, torch.pi)) > 0  # noqa: E731
+    assert rule_state(rule) == rule_state(rule)
+    assert len(leaves(rule)) < 10
