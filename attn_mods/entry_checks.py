@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
+from attn_mods.block_mask import listed_blocks
 from attn_mods.entry import Entry
 from attn_mods.evaluation import evaluate_everywhere
 from attn_mods.mask import Mask
@@ -121,8 +122,7 @@ def _block_matrix(counts: Tensor | None, indices: Tensor | None, label: str) -> 
         raise ValueError(f"{label} names a block that does not exist")
     if bool((valid[..., 1:] & (listed.diff(dim=-1) <= 0)).any()):
         raise ValueError(f"{label} is not ascending")
-    blocks = torch.zeros(*indices.shape[:-1], columns + 1, dtype=torch.bool, device=indices.device)
-    return blocks.scatter_(-1, listed, True)[..., :columns]
+    return listed_blocks(counts, indices)
 
 
 def _to_tokens(blocks: Tensor, block_mask: BlockMask, q_len: int, kv_len: int) -> Tensor:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,20 @@ from rich.progress import Progress
 from benchmarks import block_mask_build, record, report
 from benchmarks.environment import code_version, environment
 
-SUITES = {"quick": (4096,), "standard": (4096, 16384, 32768, 131072)}
+
+@dataclass(frozen=True)
+class Suite:
+    """Which lengths, and for how long each cell is sampled."""
+
+    lengths: tuple[int, ...]
+    seconds: float
+
+
+SUITES = {
+    "tiny": Suite((256,), seconds=0.05),
+    "quick": Suite((4096,), seconds=2.0),
+    "standard": Suite((4096, 16384, 32768, 131072), seconds=2.0),
+}
 
 
 @click.group()
@@ -28,7 +42,13 @@ def main() -> None:
 
 @main.command()
 @click.argument("what", type=click.Choice(["block_mask_build"]))
-@click.option("--suite", type=click.Choice(list(SUITES)), default="quick", show_default=True, help="Which lengths.")
+@click.option(
+    "--suite",
+    type=click.Choice(list(SUITES)),
+    default="quick",
+    show_default=True,
+    help="Which lengths; tiny tries the harness out.",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="File to write; .jsonl or .jsonl.gz.")
 def run(what: str, suite: str, out: Path | None) -> None:
     """Measure WHAT, each cell in a process of its own, and write one record a cell."""
@@ -43,12 +63,12 @@ def run(what: str, suite: str, out: Path | None) -> None:
         "environment": environment(),
     }
     records: list[dict[str, Any]] = [header]
-    todo = list(block_mask_build.cells(SUITES[suite]))
+    todo = list(block_mask_build.cells(SUITES[suite].lengths))
     with Progress() as progress:
         task = progress.add_task(what, total=len(todo))
         for cell in todo:
             progress.update(task, description=f"{cell.recipe} {cell.length:,} {cell.backend}")
-            records.append(_in_own_process(cell) | {"run_id": run_id})
+            records.append(_in_own_process(cell, SUITES[suite].seconds) | {"run_id": run_id})
             progress.advance(task)
     if out is not None:
         record.write(out, records)
@@ -56,8 +76,8 @@ def run(what: str, suite: str, out: Path | None) -> None:
     rich.print(report.block_mask_table(records))
 
 
-def _in_own_process(cell: block_mask_build.Cell) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks", "cell", cell.recipe, str(cell.length), cell.backend]
+def _in_own_process(cell: block_mask_build.Cell, seconds: float) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks", "cell", cell.recipe, str(cell.length), cell.backend, str(seconds)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == 0:
         row: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -70,10 +90,11 @@ def _in_own_process(cell: block_mask_build.Cell) -> dict[str, Any]:
 @click.argument("recipe")
 @click.argument("length", type=int)
 @click.argument("backend")
-def cell(recipe: str, length: int, backend: str) -> None:
+@click.argument("seconds", type=float)
+def cell(recipe: str, length: int, backend: str, seconds: float) -> None:
     """Measure one cell and print its record."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    click.echo(json.dumps(block_mask_build.run(block_mask_build.Cell(recipe, length, backend), free)))
+    click.echo(json.dumps(block_mask_build.run(block_mask_build.Cell(recipe, length, backend), free, seconds)))
 
 
 @main.command(name="report")

@@ -101,7 +101,7 @@ def describe(cell: Cell) -> dict[str, Any]:
     }
 
 
-def run(cell: Cell, available_bytes: int) -> dict[str, Any]:
+def run(cell: Cell, available_bytes: int, seconds: float) -> dict[str, Any]:
     """Measure one cell; what cannot fit in memory is skipped by name, what differs from torch gets no time."""
     row = describe(cell)
     needed = TORCH_BYTES_PER_PAIR * cell.length**2
@@ -118,7 +118,7 @@ def run(cell: Cell, available_bytes: int) -> dict[str, Any]:
         rule = make_rule(cell.length, next(seeds))
         return lambda: build(rule, None, None, cell.length, cell.length, "cpu", BLOCK_SIZE)
 
-    timing = measure(make_call, seconds=2.0, most=200)
+    timing = measure(make_call, seconds, most=200)
     lists = lists_bytes(make_call()())
     return row | {"status": "ok", "gate": "lists equal eager torch at 2,048", "lists_bytes": lists, **asdict(timing)}
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import numpy
+from rich import box
 from rich.table import Table
+
+MESSAGES = ("ours ms", "torch ms")
+"""Columns that may be broken over lines: they hold the reason where there is no time."""
+
+NOT_RUN = {"status": "not run", "message": ""}
 
 
 def median(cell: dict[str, Any]) -> float:
@@ -22,21 +28,47 @@ def block_mask_table(records: Iterable[dict[str, Any]]) -> Table:
     where = environment["environment"]
     table = Table(
         title=f"BlockMask building on {where['card'] or where['processor']}, {where['threads']} threads, "
-        f"torch {where['torch']}, {environment['started_at'][:10]}"
+        f"torch {where['torch']}, {environment['started_at'][:10]}",
+        caption="ms: median, and 10th and 90th percentile; MiB: most memory of one call; ratio: torch eager to ours",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        title_justify="left",
+        caption_justify="left",
     )
-    for column in ("rule", "tokens", "ours, ms (p10-p90)", "peak, MiB", "torch eager, ms", "peak, MiB", "ratio"):
-        table.add_column(column, justify="left" if column == "rule" else "right")
+    for column in ("rule", "tokens", "ours ms", "p10-p90", "MiB", "torch ms", "MiB", "ratio"):
+        justify: Literal["left", "right"] = "left" if column == "rule" else "right"
+        table.add_column(
+            column, justify=justify, no_wrap=column not in MESSAGES, min_width=len(column), overflow="fold"
+        )
     for ours in (cell for cell in cells if cell["backend"] == "attn_mods"):
         same = ("recipe", "shape")
-        theirs = next(c for c in cells if c["backend"] == "torch_eager" and all(c[k] == ours[k] for k in same))
-        ratio = f"{median(theirs) / median(ours):,.0f}" if ours["status"] == theirs["status"] == "ok" else ""
-        table.add_row(ours["recipe"], f"{ours['shape']['q_len']:,}", *_times(ours, spread=True), *_times(theirs), ratio)
+        pairs = (c for c in cells if c["backend"] == "torch_eager" and all(c[k] == ours[k] for k in same))
+        theirs = next(pairs, NOT_RUN)
+        ratio = _two_digits(median(theirs) / median(ours)) if ours["status"] == theirs["status"] == "ok" else ""
+        ours_ms, ours_peak = _time_and_memory(ours)
+        theirs_ms, theirs_peak = _time_and_memory(theirs)
+        tokens = f"{ours['shape']['q_len']:,}"
+        table.add_row(ours["recipe"], tokens, ours_ms, _spread(ours), ours_peak, theirs_ms, theirs_peak, ratio)
     return table
 
 
-def _times(cell: dict[str, Any], spread: bool = False) -> tuple[str, str]:
+def _time_and_memory(cell: dict[str, Any]) -> tuple[str, str]:
     if cell["status"] != "ok":
-        return f"{cell['status']}: {cell['message']}", ""
+        return ": ".join(part for part in (cell["status"], cell["message"]) if part), ""
+    return _milliseconds(median(cell)), f"{cell['peak_bytes'] / 2**20:,.0f}"
+
+
+def _spread(cell: dict[str, Any]) -> str:
+    if cell["status"] != "ok":
+        return ""
     low, high = numpy.percentile(cell["samples_ms"], (10, 90))
-    shown = f"{median(cell):,.2f}" + (f" ({low:,.2f}-{high:,.2f})" if spread else "")
-    return shown, f"{cell['peak_bytes'] / 2**20:,.0f}"
+    return f"{_milliseconds(low)}-{_milliseconds(high)}"
+
+
+def _milliseconds(value: float) -> str:
+    """Three digits or more, so that columns stay narrow."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:,.1f}" if value >= 10 else f"{value:,.2f}"
+
+
+def _two_digits(ratio: float) -> str:
+    return f"{ratio:,.0f}" if ratio >= 10 else f"{ratio:.2g}"
