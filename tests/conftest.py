@@ -8,11 +8,20 @@ from typing import Any
 import pytest
 import torch
 
+from attn_mods.backends import plan
+
 
 def pytest_configure() -> None:
     """Share the cores between the processes of pytest-xdist; kernels are compiled for this many threads."""
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     torch.set_num_threads(max(1, torch.get_num_threads() // workers))
+
+
+@pytest.fixture(autouse=True)
+def room_for_plans() -> None:
+    """One process runs more recipes than any program; forget compiled ones before there are too many."""
+    if len(plan._plans) > plan.MOST_PLANS // 2:
+        plan._plans.clear()
 
 
 @pytest.fixture(autouse=True)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
-
 import pytest
 import torch
 from torch import Tensor
 
-from attn_mods import masks
+from attn_mods import masks, registry
 from attn_mods.band import Band
 from attn_mods.mask import Mask
 
 WITH_BAND = [
-    (cls.entry.name, name)
-    for cls in masks.ALL
-    if inspect.isclass(cls)
-    for name, case in cls.entry.cases.items()
+    (entry.name, name)
+    for entry in map(registry.info, registry.names(kind="mask"))
+    for name, case in entry.cases.items()
     if case.make(*(case.lengths or ((97, 97),))[0], "cpu").band() is not None
 ]
 
@@ -44,13 +41,13 @@ def assert_equal(mask: Mask, q_len: int, kv_len: int) -> None:
 
 @pytest.mark.parametrize(("name", "case_name"), WITH_BAND, ids=lambda value: value)
 def test_band_is_the_mask(name: str, case_name: str) -> None:
-    case = next(cls.entry for cls in masks.ALL if cls.entry.name == name).cases[case_name]
+    case = registry.info(name).cases[case_name]
     q_len, kv_len = (case.lengths or ((97, 97),))[0]
     assert_equal(case.make(q_len, kv_len, "cpu"), q_len, kv_len)
 
 
 def test_the_catalogue_has_bands() -> None:
-    assert {"full", "causal", "sliding_window", "document"} <= {name for name, _ in WITH_BAND}
+    assert {"full", "causal", "sliding_window", "document", "document_causal"} <= {name for name, _ in WITH_BAND}
 
 
 def test_and_takes_the_smaller_bounds_and_all_boundaries() -> None:

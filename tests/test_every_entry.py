@@ -10,8 +10,8 @@ from torch import Tensor
 
 import attn_mods as am
 from attn_mods import Mask, Recipe, Score, masks, scores
+from attn_mods.backend_checks import Problem, check_output
 from attn_mods.entry import Entry
-from attn_mods.verification import check_output, inputs
 
 ENTRIES: list[Entry] = [item if isinstance(item, Entry) else item.entry for item in (*masks.ALL, *scores.ALL)]
 LENGTHS = ((200, 200),)
@@ -33,9 +33,7 @@ def test_compiled_flex_equals_the_reference(entry: Entry, record_property: Any) 
     for name, case in entry.cases.items():
         for q_len, kv_len in (case.lengths or LENGTHS)[-1:]:
             recipe = as_recipe(case.make(q_len, kv_len, "cpu"))
-            q, k, v = inputs(recipe, q_len, kv_len, torch.float32, "cpu")
-            offset = None if q_len == kv_len or recipe.frame != "self" else 0
-            row = check_output(name, "flex", recipe, q, k, v, offset)
+            row = check_output(name, "flex", Problem.of(recipe, q_len, kv_len, torch.float32))
             assert row.outcome == "ok", f"{entry.name} {name} {q_len}x{kv_len}: {row.detail}"
             executed += 1
     assert executed == len(entry.cases)

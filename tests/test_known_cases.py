@@ -16,7 +16,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 import attn_mods as am
 from attn_mods import Mask, Recipe, Score, masks, scores
 from attn_mods.documents import document_of
-from attn_mods.verification import expand, rule_matrix
+from attn_mods.entry_checks import expand, rule_matrix
 from benchmarks.clock import CLEAR_REFS, peak_memory
 from tests.block_mask_equality import assert_same_block_mask
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,15 +13,26 @@ from torch.nn.attention.flex_attention import create_block_mask
 
 from attn_mods import masks
 from attn_mods.entry import Case, Entry
+from attn_mods.entry_checks import check_picture, rule_matrix
 from attn_mods.mask import Mask
 from attn_mods.tiles import Grid
-from attn_mods.verification import check_picture, rule_matrix
 from tests.block_mask_equality import assert_same_block_mask, assert_sound
 
 LENGTHS = (1, 5, 45, 97, 128, 129, 300)
 BLOCK_SIZES = ((16, 16), (32, 32), (64, 128), (128, 64), (256, 128))
 
 ENTRIES: list[Entry] = [item if isinstance(item, Entry) else item.entry for item in masks.ALL]
+ENDS_AT_KV_LEN = {
+    "area",
+    "cumsum_ar",
+    "document",
+    "document_causal",
+    "multimodal_spans",
+    "neighborhood",
+    "shared_prefix",
+    "sliding_tile",
+}
+"""Entries whose parameters say something of each of kv_len positions, and of no query beyond."""
 CASES = [(entry, name) for entry in ENTRIES for name in entry.cases]
 
 
@@ -40,14 +52,39 @@ def offsets_of(mask: Mask, q_len: int, kv_len: int) -> list[int | None]:
     return sorted({0, kv_len - q_len})
 
 
-def place(mask: Mask, q_len: int, kv_len: int, offset: int | None) -> Mask | None:
+def described_queries(entry: Entry, mask: Any, kv_len: int) -> float:
+    """Where the last query may end at most, by what the entry says of its parameters."""
+    if entry.name == "selected_blocks":
+        return float(mask.table.shape[-2] * mask.q_block)
+    return kv_len if entry.name in ENDS_AT_KV_LEN else math.inf
+
+
+def place(entry: Entry, mask: Mask, q_len: int, kv_len: int, offset: int | None) -> Mask | None:
     """The placed mask; None where its parameters do not describe the queries, which must be refused."""
-    beyond = (offset or 0) + q_len > kv_len
-    try:
-        return mask.place(q_len, kv_len, offset)
-    except ValueError as error:
-        assert beyond, f"refused although the parameters describe the positions: {error}"
+    if (offset or 0) + q_len > described_queries(entry, mask, kv_len):
+        with pytest.raises(ValueError, match=r"^\w+: the (queries must end|\d+ rows of table end) .*, got \d+; "):
+            mask.place(q_len, kv_len, offset)
         return None
+    return mask.place(q_len, kv_len, offset)
+
+
+def placements(case: Case, frame: str) -> int:
+    """How often a mask is placed: once for equal lengths and where it takes no offset, else at two offsets."""
+    if case.lengths is None:
+        square, diagonal = len(LENGTHS) ** 2, len(LENGTHS)
+    else:
+        square, diagonal = len(case.lengths), sum(q_len == kv_len for q_len, kv_len in case.lengths)
+    return 2 * square - diagonal if frame == "self" else square
+
+
+def refusals(entry: Entry, case: Case) -> int:
+    """How many placements are refused: of two different lengths in the square one puts the queries beyond the keys."""
+    if case.lengths is None and entry.name in ENDS_AT_KV_LEN:
+        return len(LENGTHS) * (len(LENGTHS) - 1) // 2
+    if entry.name == "selected_blocks":
+        tables = [(q_len, case.make(q_len, kv_len, "cpu")) for q_len in LENGTHS for kv_len in LENGTHS]
+        return sum(q_len > mask.table.shape[-2] * mask.q_block for q_len, mask in tables)
+    return 0
 
 
 def dense_of(mask: Mask, q_len: int, kv_len: int) -> Tensor:
@@ -76,13 +113,14 @@ def check_blocks(mask: Mask, dense: Tensor, block_size: tuple[int, int], place_n
 def test_grid(entry: Entry, case_name: str, record_property: Any) -> None:
     case = entry.cases[case_name]
     lengths = list(lengths_of(case))
-    executed = refused = planned = 0
+    executed = refused = 0
+    frames = set()
     for q_len, kv_len in lengths:
         mask = case.make(q_len, kv_len, "cpu")
+        frames.add(mask.frame)
         for offset in offsets_of(mask, q_len, kv_len):
-            planned += 1
             where = f"{entry.name} {case_name} q_len={q_len} kv_len={kv_len} q_offset={offset}"
-            placed = place(mask, q_len, kv_len, offset)
+            placed = place(entry, mask, q_len, kv_len, offset)
             if placed is None:
                 refused += 1
                 continue
@@ -92,9 +130,10 @@ def test_grid(entry: Entry, case_name: str, record_property: Any) -> None:
             for block_size in BLOCK_SIZES:
                 check_blocks(placed, dense, block_size, f"{where} block_size={block_size}")
                 executed += 1
-    assert executed == (planned - refused) * len(BLOCK_SIZES)
-    assert executed > 0
-    assert planned >= len(lengths)
+    (frame,) = frames
+    assert refused == refusals(entry, case)
+    assert executed == (placements(case, frame) - refused) * len(BLOCK_SIZES)
+    assert executed >= len(lengths)
     record_property("grid cases", executed)
     record_property("grid cases refused", refused)
 
@@ -105,7 +144,9 @@ def test_picture(entry: Entry) -> None:
     assert row.outcome == "ok", row.detail
 
 
-def test_every_entry_has_the_full_square_or_lengths_of_its_own() -> None:
-    for entry, case_name in CASES:
-        case = entry.cases[case_name]
-        assert len(list(lengths_of(case))) == len(LENGTHS) ** 2 or case.lengths, f"{entry.name} {case_name}"
+def test_the_grid_is_the_full_square() -> None:
+    assert placements(Case(lambda q_len, kv_len, device: None), "self") == 49 + 49 - 7
+    assert placements(Case(lambda q_len, kv_len, device: None), "cross") == 49
+    without_square = {entry.name for entry, case_name in CASES if entry.cases[case_name].lengths}
+    assert without_square == {"block_diffusion", "neighborhood", "sliding_tile", "tree_verification"}
+    assert {entry.name for entry in ENTRIES} >= ENDS_AT_KV_LEN

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.nn.attention.flex_attention import create_block_mask as torch_create_block_mask
 
-from attn_mods.tiles import UNKNOWN
+from attn_mods.tiles import UNKNOWN, RuleError
 from tests.block_mask_equality import assert_same_block_mask, assert_sound, dense_truth
 from tests.tiles.rules import Case
 
@@ -19,6 +19,9 @@ from tests.tiles.rules import Case
 OPTIONS = frozenset(inspect.signature(torch_create_block_mask).parameters)
 # A rule that fails only at certain positions: a tile that is never scanned does not meet them.
 VALUE_ERRORS = ("ZeroDivisionError", "index out of range", "out of bounds")
+
+# By name: the mutants of the package have a class of their own.
+RULE_ERROR = RuleError.__name__
 
 
 class Calculus(NamedTuple):
@@ -60,12 +63,20 @@ class Expectation:
         return cls(block_mask, dense_truth(case.rule, case.B, case.H, case.q_len, case.kv_len))
 
 
+def assert_same_refusal(got: Exception, expected: Exception) -> None:
+    """Raise AssertionError unless a rule that torch refuses is refused as no mask_mod, or with torch's own error."""
+    if isinstance(got, type(expected)) or RULE_ERROR in {kind.__name__ for kind in type(got).__mro__}:
+        return
+    raise AssertionError(f"torch raises {expected!r}, create_block_mask raises {got!r}") from got
+
+
 def compare(case: Case, calculus: Calculus, expected: Expectation | None = None) -> Counter[str]:
     """Raise AssertionError where the calculus and torch differ on a case, else count what was seen."""
     expected = expected or Expectation.of(case)
     got = build(calculus.create_block_mask, case)
     if expected.error is not None:
         if isinstance(got, Exception):
+            assert_same_refusal(got, expected.error)
             return Counter(refused=1)
         if any(words in str(expected.error) for words in VALUE_ERRORS):
             return Counter(refused_by_torch_only=1)

@@ -16,13 +16,12 @@ from typing import Any
 
 import pytest
 import torch
+from attn_gym import masks
 from torch.nn.attention.flex_attention import _mask_mod_signature, noop_mask
 from torch.nn.attention.flex_attention import create_block_mask as torch_create_block_mask
 
 from attn_mods.block_mask import create_block_mask
 from tests.block_mask_equality import assert_same_block_mask
-
-masks: Any = pytest.importorskip("attn_gym.masks", reason="needs the package attn-gym (pip install attn-gym)")
 
 Rule = Callable[..., torch.Tensor]
 

@@ -215,8 +215,12 @@ MUTANTS: dict[str, Mutant] = {
     "ragged row of tiles called full": Mutant("block_mask", "codes[:, :, rows:]", "codes[:, :, grid.rows :]"),
     "ragged column of tiles called full": Mutant("block_mask", "codes[..., columns:]", "codes[..., grid.columns :]"),
     "full blocks listed as partial too": Mutant("kernels.lists", "contiguous() == code", "contiguous() >= 1"),
-    "partial lists of queries not transposed": Mutant("block_mask", '("q", by_column', '("q", codes'),
-    "full lists of queries not transposed": Mutant("block_mask", '("full_q", by_column', '("full_q", codes'),
+    "lists of queries not transposed": Mutant(
+        "block_mask", "for plane in (codes, by_column)", "for plane in (codes, codes)"
+    ),
+    "lists of queries for lists of keys": Mutant(
+        "block_mask", 'PAIRS = ("kv", "q", "full_kv", "full_q")', 'PAIRS = ("kv", "q", "full_q", "full_kv")'
+    ),
     "unseparated lists without full blocks": Mutant(
         "block_mask", "torch.where(codes == FULL, MIXED, codes)", "codes", option="separate_full_blocks"
     ),

@@ -43,9 +43,11 @@ def test_random_rules(chunk: int, record_property: Callable[[str, object], None]
                 except AssertionError as error:
                     failures.append(f"{error}\nknobs {chosen}\n{case}")
     unknown = counts["unknown"] / max(counts["tiles"], 1)
-    figures = f"random rules, chunk {chunk}: {dict(counts)}, share of tiles left UNKNOWN {unknown:.3f}"
-    print(figures)
-    record_property("figures", figures)
+    print(f"random rules, chunk {chunk}: {dict(counts)}, share of tiles left UNKNOWN {unknown:.3f}")
+    for name in ("executed", "compared", "refused", "refused_by_torch_only"):
+        record_property(f"random rules {name.replace('_', ' ')}", counts[name])
+    for name in ("tiles", "unknown"):
+        record_property(f"random rules, tiles{' left unknown' if name == 'unknown' else ''}", counts[name])
     shown = "\n\n".join(failures[:SHOWN_FAILURES])
     assert not failures, f"{len(failures)} of {counts['executed']} rules differ from torch:\n\n{shown}"
     assert counts["executed"] == len(seeds)

@@ -28,15 +28,9 @@ def moved(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
 @pytest.mark.parametrize("positions", [1, 70, 1000, 1 << 20])
 def test_every_tile_scanned(positions: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanning, "_POSITIONS_AT_ONCE", positions)
-    sizes: list[int] = []
-
-    def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-        sizes.append(1)
-        return hard(b, h, q, k)
-
     grid = GRID if positions > 1 else Grid(9, 9, (4, 4), B=2, H=2, q_offset=3, kv_offset=2)
     unknown = States(torch.full((2, 2, grid.rows, grid.columns), UNKNOWN, dtype=torch.uint8))
-    analysis = resolve(rule, grid, unknown)
+    analysis = resolve(hard, grid, unknown)
     assert_sound(analysis.states, dense_truth(moved, 2, 2, grid.q_len, grid.kv_len), grid)
     assert not bool(analysis.states.unknown.any())
     assert analysis.unknown == analysis.tiles == 4 * grid.rows * grid.columns
@@ -44,8 +38,37 @@ def test_every_tile_scanned(positions: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_states_of_one_batch_are_settled_for_all() -> None:
     unknown = States(torch.full((1, 1, GRID.rows, GRID.columns), UNKNOWN, dtype=torch.uint8))
-    analysis = resolve(lambda b, h, q, k: (q * k) % 5 == 1, GRID, unknown)
-    assert analysis.states.codes.shape == (1, 1, GRID.rows, GRID.columns)
+
+    def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return (q * k) % 5 == 1
+
+    codes = resolve(rule, GRID, unknown).states.codes
+    truth = dense_truth(lambda b, h, q, k: rule(b, h, q + 3, k + 2), 1, 1, GRID.q_len, GRID.kv_len)
+    assert codes.shape == (1, 1, GRID.rows, GRID.columns)
+    assert not bool((codes == UNKNOWN).any())
+    assert_sound(States(codes), truth, GRID)
+    assert_sound(States(codes.expand(2, 2, -1, -1)), truth.expand(2, 2, -1, -1), GRID)
+
+
+@pytest.mark.parametrize("positions", [1, 70, 1000, 1 << 20])
+def test_no_more_positions_are_evaluated_at_once_than_allowed(positions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanning, "_POSITIONS_AT_ONCE", positions)
+    sizes: list[int] = []
+    rectangles = scanning._rectangles
+
+    def recorded(*arguments: Any) -> tuple[Tensor, Tensor]:
+        kept, inside = rectangles(*arguments)
+        sizes.append(kept.numel())
+        return kept, inside
+
+    monkeypatch.setattr(scanning, "_rectangles", recorded)
+    grid = Grid(20, 30, (8, 16))
+    rows, columns = torch.meshgrid(torch.arange(grid.rows), torch.arange(grid.columns), indexing="ij")
+    zero = torch.zeros(rows.numel(), dtype=torch.int64)
+    _, evaluated = scanning.scan(hard, Tiles.at(grid, zero, zero, rows.flatten(), columns.flatten()))
+    assert max(sizes) <= positions
+    # ragged tiles are evaluated as if they were whole
+    assert sum(sizes) == evaluated == grid.rows * grid.columns * 8 * 16
 
 
 def test_only_undecided_parts_are_scanned() -> None:
