@@ -128,7 +128,9 @@ class Mask(Parameterised):
         Raises:
             ValueError: Lengths, sizes or devices that do not fit the parameters.
         """
-        kv_len = q_len if kv_len is None else kv_len
+        remedy = "pass numbers of tokens"
+        q_len = checks.static_integer(self.name, "q_len", q_len, 0, remedy)
+        kv_len = q_len if kv_len is None else checks.static_integer(self.name, "kv_len", kv_len, 0, remedy)
         placed = self.place(q_len, kv_len, q_offset)
         return placed.placed_block_mask(q_len, kv_len, B, H, device, block_size, separate_full_blocks)
 

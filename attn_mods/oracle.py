@@ -10,6 +10,7 @@ from torch import Tensor
 
 from attn_mods import checks
 from attn_mods.mask import Mask, Offset
+from attn_mods.preflight import check_user_functions
 from attn_mods.recipe import Recipe
 from attn_mods.score import Score
 
@@ -66,6 +67,7 @@ def reference(
     """
     recipe = Recipe.of(recipe)
     checks.attention_inputs(recipe.name, q, k, v)
+    check_user_functions(recipe, q.device)
     recipe = recipe.sized(q.shape[0], q.shape[1])
     q_len, kv_len = q.shape[-2], k.shape[-2]
     placed = recipe.place(q_len, kv_len, q_offset)

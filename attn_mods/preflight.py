@@ -12,7 +12,7 @@ from attn_mods import checks
 from attn_mods.evaluation import evaluate_everywhere
 from attn_mods.parameters import Parameterised
 from attn_mods.score import UserScore
-from attn_mods.tiles.rule import check_result, check_rule, reads_a_value
+from attn_mods.tiles.rule import check_result, check_rule, positional_count, reads_a_value
 from attn_mods.user_rule import UserRule
 
 _tried: weakref.WeakSet[Callable[..., Tensor]] = weakref.WeakSet()
@@ -36,14 +36,19 @@ def _try(part: UserRule | UserScore, device: torch.device) -> None:
     score = torch.zeros(1, 1, 1, 1, device=device) if isinstance(part, UserScore) else None
     if score is None:
         check_rule(part.rule)
+    elif positional_count(part.rule) != 5:
+        remedy = "write it as score_mod(score, b, h, q_idx, kv_idx)"
+        got = f"one that takes {positional_count(part.rule)}"
+        checks.fail(part.name, "a score_mod takes five arguments", got, remedy, TypeError)
 
     def checked(*arguments: Tensor) -> Tensor:
         result = part.rule(*arguments)
         if score is None:
             check_result(part.rule, result)
-        elif not isinstance(result, Tensor) or not result.dtype.is_floating_point:
+        elif not isinstance(result, Tensor) or not result.dtype.is_floating_point or result.ndim:
             remedy = "compute with torch on the score that is passed in"
-            checks.fail(part.name, "a score_mod must return a float tensor", repr(result), remedy, TypeError)
+            got = f"{result.dtype} of shape {tuple(result.shape)}" if isinstance(result, Tensor) else repr(result)
+            checks.fail(part.name, "a score_mod must return one float tensor value per pair", got, remedy, TypeError)
         return result
 
     zero = torch.zeros(1, dtype=torch.int64, device=device)
@@ -52,7 +57,7 @@ def _try(part: UserRule | UserScore, device: torch.device) -> None:
     except RuntimeError as error:
         if "data-dependent control flow" not in str(error) and ".item()" not in str(error):
             raise
-        raise reads_a_value(part.name, "__bool__") from error
+        raise reads_a_value(part.name, "item" if ".item()" in str(error) else "__bool__") from error
 
 
 def _is_tried(rule: Callable[..., Tensor]) -> bool:

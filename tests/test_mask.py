@@ -134,6 +134,12 @@ def test_lengths_that_differ_need_an_offset() -> None:
     assert masks.Full().block_mask(2, 10).shape[-2:] == (2, 10)
 
 
+@pytest.mark.parametrize("length", ["8", True, None, 8.0, -1], ids=str)
+def test_lengths_are_whole_numbers_of_tokens(length: object) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"causal: q_len must be .*; pass numbers of tokens"):
+        masks.Causal().block_mask(length)  # type: ignore[arg-type]
+
+
 def test_list_sizes_come_from_the_parameters() -> None:
     per_head = masks.SlidingWindow(torch.tensor([2, 9, 30]))
     assert per_head.block_mask(40).shape == (1, 3, 40, 40)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -102,6 +103,24 @@ def test_parameters_must_fit_the_batch_and_heads() -> None:
         am.reference(q, k, v, masks.SlidingWindow(torch.tensor([1, 2, 3])))
     with pytest.raises(ValueError, match="its parameters must have B = 2 as q has, or 1, got 3"):
         am.reference(q, k, v, masks.Document.from_ids(torch.zeros(3, 16, dtype=torch.int64)))
+
+
+@pytest.mark.parametrize(
+    ("score_mod", "message"),
+    [
+        (lambda score, b, h, q_idx: score, "a score_mod takes five arguments, got one that takes 4"),
+        (lambda score, b, h, q_idx, kv_idx: q_idx >= kv_idx, "must return one float tensor value per pair"),
+        (lambda score, b, h, q_idx, kv_idx: score + torch.ones(3), r"must return one float tensor .* shape \(3,\)"),
+        (lambda score, b, h, q_idx, kv_idx: score if q_idx > kv_idx else -score, "as a Python condition"),
+        (lambda score, b, h, q_idx, kv_idx: score + kv_idx.item(), "reads an index value in Python"),
+    ],
+    ids=["four arguments", "bool", "vector", "if", "item"],
+)
+def test_user_scores_that_are_none(score_mod: Any, message: str) -> None:
+    q, k, v = inputs()
+    for run in (am.reference, am.attention):
+        with pytest.raises(TypeError, match=message):
+            run(q, k, v, am.Score.from_score_mod(score_mod))
 
 
 def test_a_tensor_or_function_is_no_recipe() -> None:

@@ -76,6 +76,12 @@ def test_flex_kwargs_are_what_plain_torch_takes() -> None:
     assert_same_block_mask(keywords["block_mask"], expected)
 
 
+@pytest.mark.parametrize("part", [Recipe(), scores.Softcap(cap=2.0)], ids=["recipe", "score"])
+def test_python_operators_are_refused(part: Recipe | am.Score) -> None:
+    with pytest.raises(TypeError, match="has no truth value"):
+        part and Recipe()
+
+
 def test_flex_kwargs_refuse_a_sink() -> None:
     with pytest.raises(ValueError, match=r"flex_attention has no argument for a sink.*call attn_mods\.attention"):
         Recipe(sink=torch.zeros(2)).flex_kwargs(16)

@@ -49,13 +49,14 @@ def check_rule(rule: Any) -> None:
             f"{name}: a bound method is no mask_mod, FlexAttention counts its `self` as an argument; return a plain "
             "function mask_mod(b, h, q_idx, kv_idx) that closes over what it needs"
         )
-    count = _positional_count(rule)
+    count = positional_count(rule)
     if count != 4:
         hint = "; five arguments make it a score_mod, which has no BlockMask" if count == 5 else ""
         raise RuleError(f"{name}: a mask_mod takes four arguments (b, h, q_idx, kv_idx), this one takes {count}{hint}")
 
 
-def _positional_count(rule: Callable[..., Any]) -> int:
+def positional_count(rule: Callable[..., Any]) -> int:
+    """Positional arguments without a default, counted as FlexAttention counts them."""
     code = getattr(rule, "__code__", None)
     if code is not None:
         return int(code.co_argcount) - len(getattr(rule, "__defaults__", None) or ())

@@ -103,6 +103,12 @@ def test_gradient_of_a_bias_goes_through_math() -> None:
         am.attention(*tensors, Recipe(score=scores.HeadBias(bias)), backend="sdpa_flash")
 
 
+def test_heads_whose_values_are_apart_in_memory() -> None:
+    x = torch.randn(33, 16, 2, 4).permute(2, 3, 0, 1)
+    out = am.attention(x, x, x, masks.Causal(), backend="sdpa_flash")
+    torch.testing.assert_close(out.double(), am.reference(x, x, x, masks.Causal()), atol=1e-5, rtol=0)
+
+
 def test_dense_mask_is_bool_and_heads_are_contiguous(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Tensor] = {}
     from attn_mods.backends import sdpa
