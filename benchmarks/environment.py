@@ -25,8 +25,14 @@ def environment() -> dict[str, Any]:
         "system": platform.system(),
         "machine": platform.machine(),
         "allow_tf32": torch.backends.cuda.matmul.allow_tf32,
-        "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith(RECORDED_VARIABLES)},
+        "variables": _variables(),
     }
+
+
+def _variables() -> dict[str, str]:
+    """Settings of the libraries; where they keep their files changes no measurement."""
+    named = sorted(os.environ.items())
+    return {name: value for name, value in named if name.startswith(RECORDED_VARIABLES) and not name.endswith("_DIR")}
 
 
 def processor_name() -> str:
