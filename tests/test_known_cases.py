@@ -11,18 +11,21 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import create_block_mask
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 import attn_mods as am
 from attn_mods import Mask, Recipe, Score, masks, scores
 from attn_mods.documents import document_of
+from attn_mods.entry import Entry
 from attn_mods.entry_checks import expand, rule_matrix
 from benchmarks.clock import CLEAR_REFS, peak_memory
 from tests.block_mask_equality import assert_same_block_mask
 
-# C7-C10 are about torch's own croppers and builders, C33, C35, C38, C42, C51, C59, C60 and C66-C69 need a GPU
-CPU_CASES = {1, 2, 3, 5, 6, 7, 11, 12, 14, 15, 16, 17, 18, 19, 20, 22, 23, 24, 26, 27, 28, 29, 30, 32, 34, 36, 37, 39,
-             41, 44, 46, 48, 49, 50, 53, 54, 55, 56, 57, 61, 62, 64, 65, 71}  # fmt: skip
+# C9 is about torch's own cropper, C33, C35, C38, C42, C51, C59, C60 and C66-C69 need a GPU
+CPU_CASES = {
+    *(1, 2, 3, 5, 6, 7, 8, 10, 11, 12, 14, 15, 16, 17, 18, 19, 20, 22, 23, 24, 26, 27, 28, 29, 30, 32, 34, 36),
+    *(37, 39, 41, 44, 46, 48, 49, 50, 53, 54, 55, 56, 57, 61, 62, 64, 65, 71),
+}
 
 BACKENDS = ("eager", "flex")
 
@@ -54,19 +57,49 @@ def test_c7_a_mask_for_other_lengths_is_rebuilt_not_cropped() -> None:
         assert not run((q, k, v), late_keys, backend).any()
 
 
+def test_c8_a_shorter_mask_lists_only_its_own_blocks() -> None:
+    first_and_last = Mask.from_mask_mod(lambda b, h, q_idx, kv_idx: (kv_idx < 128) | (kv_idx >= 896), frame="keys")
+    block_mask = first_and_last.block_mask(512, 512)
+    assert block_mask.full_kv_num_blocks.flatten().tolist() == [1, 1, 1, 1]
+    assert block_mask.full_kv_indices[0, 0, :, 0].tolist() == [0, 0, 0, 0]
+    assert int(block_mask.kv_num_blocks.sum()) == 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_c10_lists_made_by_hand_are_taken_as_they_are(backend: str) -> None:
+    counts, indices = torch.ones(1, 1, 3, dtype=torch.int32), torch.tensor([[[[0, 0, 0], [1, 0, 0], [2, 0, 0]]]])
+    made = BlockMask.from_kv_blocks(counts, indices.int(), BLOCK_SIZE=32)
+    assert made.shape == (1, 1, 96, 96)
+    tensors = inputs(96)
+    with torch.no_grad():
+        out = am.attention(*tensors, block_mask=made, backend=backend)
+    expected = am.reference(*tensors, masks.BlockDiagonal(32))
+    torch.testing.assert_close(out.double(), expected, atol=1e-5, rtol=0)
+
+
+ANY_LENGTH = [
+    (entry, name)
+    for entry in (item if isinstance(item, Entry) else item.entry for item in masks.ALL)
+    for name, case in entry.cases.items()
+    if case.lengths is None and name in ("tiny", "bench")
+]
+
+
 @pytest.mark.parametrize("block_size", [16, 64, 128, (64, 128)], ids=str)
-@pytest.mark.parametrize("mask", [masks.Causal(), masks.SlidingWindow(40), masks.Full()], ids=lambda mask: mask.name)
-def test_c11_expanded_blocks_are_the_dense_mask(mask: Mask, block_size: int | tuple[int, int]) -> None:
-    for q_len in (1, 5, 127, 128, 129, 200, 384):
-        for kv_len in (1, 5, 127, 128, 129, 200, 384):
-            placed = mask.place(q_len, kv_len, 0)
+@pytest.mark.parametrize(("entry", "name"), ANY_LENGTH, ids=lambda value: getattr(value, "name", value))
+def test_c11_expanded_blocks_are_the_dense_mask(entry: Entry, name: str, block_size: int | tuple[int, int]) -> None:
+    for kv_len in (1, 5, 127, 128, 129, 200, 384):
+        mask = entry.cases[name].make(kv_len, kv_len, "cpu")
+        for q_len in (length for length in (1, 5, 127, 128, 129, 200, 384) if length <= kv_len):
+            placed = mask.place(q_len, kv_len, kv_len - q_len if mask.frame == "self" else None)
             block_mask = placed.placed_block_mask(q_len, kv_len, block_size=block_size)
             ruled = rule_matrix(placed, q_len, kv_len, torch.device("cpu"))
             dense = placed.dense(q_len, kv_len)
-            assert torch.equal(expand(block_mask, ruled)[0, 0], dense), f"{q_len}x{kv_len}"
+            assert torch.equal(expand(block_mask, ruled), dense.expand_as(ruled)), f"{q_len}x{kv_len}"
             if kv_len % block_mask.BLOCK_SIZE[1]:
-                last = -(-kv_len // block_mask.BLOCK_SIZE[1]) - 1
-                assert int(block_mask.full_q_num_blocks[0, 0, last]) == 0, "the ragged last block is never full"
+                assert not block_mask.full_q_num_blocks[..., -1].any(), "the ragged last block is never full"
+            if q_len % block_mask.BLOCK_SIZE[0]:
+                assert not block_mask.full_kv_num_blocks[..., -1].any(), "the ragged last block is never full"
 
 
 def test_c12_padding_does_not_see_padding() -> None:
@@ -136,6 +169,11 @@ def test_c26_precedence_is_pointed_out() -> None:
         got = am.create_block_mask(without_parentheses, 1, 1, 4, 4, "cpu", BLOCK_SIZE=16)
     assert_same_block_mask(got, create_block_mask(without_parentheses, 1, 1, 4, 4, "cpu", BLOCK_SIZE=16))
     am.create_block_mask(with_parentheses, 1, 1, 4, 4, "cpu", BLOCK_SIZE=16)
+    ruled = [
+        rule_matrix(Mask.from_mask_mod(rule, B=1), 4, 4, torch.device("cpu"))
+        for rule in (without_parentheses, with_parentheses)
+    ]
+    assert [int(matrix.sum()) for matrix in ruled] == [16, 10]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -179,6 +217,13 @@ def test_c36_c37_empty_rows_are_zero(backend: str, number: int, length: int, emp
     mask = masks.Causal() & Mask.from_mask_mod(lambda b, h, q_idx, kv_idx: ~is_empty[q_idx], name="not_empty")
     tensors = inputs(length)
     out = run(tensors, mask, backend)
+    if number == 37:
+        block_mask = mask.block_mask(length)
+        listed = block_mask.kv_num_blocks + block_mask.full_kv_num_blocks
+        assert (listed[0, 0] > 0).tolist() == [False, True]
+    else:
+        _, lse = am.attention(*tensors, mask, backend="eager", return_lse=True)
+        assert (lse == -torch.inf)[0, 0].nonzero().flatten().tolist() == list(empty)
     assert not out[:, :, list(empty)].any()
     torch.testing.assert_close(out.double(), am.reference(*tensors, mask), atol=1e-5, rtol=0)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 import torch
 
@@ -87,3 +90,15 @@ def test_find_does_not_match_what_a_paper_lacks() -> None:
 @pytest.mark.parametrize("text", ["Mistral", "2310.06825", "sliding_window", "MISTRAL 7b"])
 def test_find_searches_papers_models_and_fields(text: str) -> None:
     assert "sliding_window" in am.find(text)
+
+
+@pytest.mark.parametrize("name", am.names())
+def test_c62_every_entry_pickles_and_copies(name: str) -> None:
+    for case in am.info(name).cases.values():
+        q_len, kv_len = (case.lengths or ((24, 24),))[0]
+        part = case.make(q_len, kv_len, "cpu")
+        for again in (copy.deepcopy(part), pickle.loads(pickle.dumps(part))):
+            assert again.structure() == part.structure()
+            assert again.integers() == part.integers()
+            pairs = zip(again.tensors().values(), part.tensors().values(), strict=True)
+            assert all(torch.equal(copied, own) for copied, own in pairs)
