@@ -9,22 +9,37 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
 from attn_mods import checks
-from attn_mods.kernels.lists import block_lists
+from attn_mods.fused import available, fused_planes, kernels, lists_of_planes, planes_of_call, recall
+from attn_mods.kernels.lists import block_lists, compacted
 from attn_mods.provenance import remember
 from attn_mods.tiles import FULL, MIXED, Grid, States, analyse, resolve
 from attn_mods.tiles.grid import block_pair
-from attn_mods.tiles.rule import Rule, check_rule
+from attn_mods.tiles.rule import Rule, check_rule, rule_name
+from attn_mods.tiles.trace import recorded
 
 PAIRS = ("kv", "q", "full_kv", "full_q")
 LIST_NAMES = tuple(f"{pair}_{part}" for pair in PAIRS for part in ("num_blocks", "indices"))
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def outside_of_graphs(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """The function, which a user's torch.compile does not trace.
+
+    What builds lists decides by values in Python: traced, it would be cut into pieces, compiled anew for the next mask.
+    """
+    reason = "attn_mods builds a BlockMask outside of graphs: build it before the compiled function and pass it in"
+    untraced: Callable[Arguments, Result] = torch.compiler.disable(function, reason=reason)  # type: ignore[no-untyped-call]
+    return untraced
 
 
 def create_block_mask(
@@ -41,6 +56,8 @@ def create_block_mask(
     dq_kv_order: bool = True,
 ) -> BlockMask:
     """The BlockMask that torch's eager function of this name returns, without evaluating Q_LEN x KV_LEN positions.
+
+    Under ``torch.compile`` it is a graph break; with ``fullgraph=True`` torch refuses it.
 
     Args:
         mask_mod: Rule mask_mod(b, h, q_idx, kv_idx) -> 0-d bool tensor, True = the query sees the key.
@@ -61,8 +78,8 @@ def create_block_mask(
 
     Raises:
         RuleError: If mask_mod is no mask_mod (a TypeError).
-        ValueError: If the options or sizes are not valid.
-        TypeError: If a size is no int.
+        ValueError: If the options or sizes are not valid, or the device cannot be used here.
+        TypeError: If a size is no int, a switch no bool, the device none.
         NotImplementedError: If the installed torch has no dQ write order.
         Exception: Whatever mask_mod raises at real positions.
     """
@@ -72,17 +89,43 @@ def create_block_mask(
             DeprecationWarning,
             stacklevel=2,
         )
+    # A function of its own: torch.compile(create_block_mask) looks through a decorator of create_block_mask itself.
+    return _create_block_mask(
+        mask_mod, B, H, Q_LEN, KV_LEN, device, BLOCK_SIZE, separate_full_blocks, compute_dq_write_order, dq_kv_order
+    )
+
+
+@outside_of_graphs
+def _create_block_mask(
+    mask_mod: Rule,
+    B: int | None,
+    H: int | None,
+    Q_LEN: int,
+    KV_LEN: int,
+    device: torch.device | str | None,
+    BLOCK_SIZE: int | tuple[int, int],
+    separate_full_blocks: bool,
+    compute_dq_write_order: bool,
+    dq_kv_order: bool,
+) -> BlockMask:
+    name = "create_block_mask"
     if not isinstance(dq_kv_order, bool):
         remedy = "pass True for descending key blocks, False for ascending"
-        checks.fail("create_block_mask", "dq_kv_order must be a bool", checks.describe(dq_kv_order), remedy)
+        checks.fail(name, "dq_kv_order must be a bool", checks.describe(dq_kv_order), remedy)
+    checks.boolean(name, "separate_full_blocks", separate_full_blocks, "pass False for partial blocks alone")
+    checks.boolean(name, "compute_dq_write_order", compute_dq_write_order, "pass True for a deterministic backward")
     if compute_dq_write_order and "dq_write_order" not in inspect.signature(BlockMask.__init__).parameters:
         remedy = "leave compute_dq_write_order out, or install torch 2.13"
         error, got = NotImplementedError, f"compute_dq_write_order with torch {torch.__version__}"
-        checks.fail("create_block_mask", "the dQ write order needs a torch that has it", got, remedy, error)
+        checks.fail(name, "the dQ write order needs a torch that has it", got, remedy, error)
     check_rule(mask_mod)
     if device is None:
         device = torch.accelerator.current_accelerator() or "cpu"
-    grid = Grid(Q_LEN, KV_LEN, block_pair(BLOCK_SIZE), 1 if B is None else B, 1 if H is None else H, device)
+    where = checks.usable_device(name, device)
+    sizes = {"Q_LEN": Q_LEN, "KV_LEN": KV_LEN, "B": 1 if B is None else B, "H": 1 if H is None else H}
+    remedy = "pass a number of tokens, samples or heads"
+    q_len, kv_len, batch, heads = (checks.static_integer(name, key, n, 0, remedy) for key, n in sizes.items())
+    grid = Grid(q_len, kv_len, block_pair(BLOCK_SIZE), batch, heads, where)
     block_mask = build_block_mask(mask_mod, grid, separate_full_blocks=separate_full_blocks)
     if compute_dq_write_order:
         _add_dq_write_order(block_mask, dq_kv_order)
@@ -91,29 +134,67 @@ def create_block_mask(
 
 
 def build_block_mask(
-    rule: Rule, grid: Grid, *, states: States | None = None, separate_full_blocks: bool = True
+    rule: Rule,
+    grid: Grid,
+    *,
+    states: Callable[[], States] | None = None,
+    separate_full_blocks: bool = True,
+    compact: bool = False,
 ) -> BlockMask:
     """The exact BlockMask of a rule on a grid.
+
+    On a GPU the rule's own kernels make the lists, if they are compiled already; else the calculus does.
 
     Args:
         rule: The mask_mod; the BlockMask keeps this very object.
         grid: Lengths, block size, batch, heads, device. The rule is evaluated at the grid's absolute positions.
-        states: Claims about the tiles that hold, if known otherwise; UNKNOWN tiles are settled by evaluating the rule.
+        states: Gives claims about the tiles that hold, if there are better ones than the calculus has; UNKNOWN tiles
+            are settled by evaluating the rule.
         separate_full_blocks: Whether blocks without a hidden pair get lists of their own.
+        compact: Whether the lists are stored only as wide as the longest one.
 
     Raises:
         RuleError: If the rule is no mask_mod.
         ValueError: If the states do not fit the grid.
+        IndexError: If a lookup leaves its table.
         Exception: Whatever the rule raises at real positions.
     """
-    analysis = analyse(rule, grid) if states is None else resolve(rule, grid, states)
+    lists = _fused_lists(rule, grid, separate_full_blocks, compact)
+    if lists is None:
+        lists = _calculated_lists(rule, grid, states, separate_full_blocks)
+        kernels.start()
+        if compact:
+            lists[1::4] = compacted(lists[::4], lists[1::4])
+            lists[3::4] = compacted(lists[2::4], lists[3::4])
+    return from_lists(lists, rule, (grid.q_len, grid.kv_len), grid.block_size)
+
+
+def _fused_lists(rule: Rule, grid: Grid, separate_full_blocks: bool, compact: bool) -> list[Tensor] | None:
+    """The lists by kernels, or None where there are none, or not yet."""
+    if not available(torch.device(grid.device)):
+        return None
+    check_rule(rule)
+    call = recall(rule, grid)
+    if call is not None:
+        planes = planes_of_call(call, grid, rule_name(rule), separate_full_blocks)
+    else:
+        graph, _ = recorded(rule, grid)
+        planes = None if graph is None else fused_planes(graph, grid, rule_name(rule), separate_full_blocks)
+    return None if planes is None else lists_of_planes(planes, grid, separate_full_blocks, compact)
+
+
+def _calculated_lists(
+    rule: Rule, grid: Grid, states: Callable[[], States] | None, separate_full_blocks: bool
+) -> list[Tensor]:
+    """The lists by the calculus."""
+    analysis = analyse(rule, grid) if states is None else resolve(rule, grid, states())
     codes = _listed_codes(analysis.states.codes, grid, separate_full_blocks)
     by_column = codes.transpose(-2, -1)
     lists: list[Tensor] = []
     for code in (MIXED, FULL) if separate_full_blocks else (MIXED,):
         for plane in (codes, by_column):
             lists += _lists(plane, code, grid)
-    return from_lists(lists, rule, (grid.q_len, grid.kv_len), grid.block_size)
+    return lists
 
 
 def from_lists(lists: Sequence[Tensor], rule: Rule, lengths: tuple[int, int], block_size: tuple[int, int]) -> BlockMask:

@@ -14,8 +14,9 @@ from attn_mods.realised import realised
 
 def document_of(cu_seqlens: Tensor, total: int) -> Tensor:
     """The document of each of ``total`` positions, int64 [total]; empty documents have none."""
-    positions = torch.arange(total, device=cu_seqlens.device)
-    return realised(torch.searchsorted(cu_seqlens.to(torch.int64), positions, right=True) - 1)
+    positions = torch.arange(total, dtype=cu_seqlens.dtype, device=cu_seqlens.device)
+    # The boundary at 0 is not counted, so that the first document has the number 0.
+    return realised(torch.searchsorted(cu_seqlens[1:], positions, right=True))
 
 
 def document_total(name: str, total: int | None) -> int:

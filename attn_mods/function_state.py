@@ -8,14 +8,23 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 PLAIN = (bool, int, float, complex, str, bytes, range, type(None), torch.dtype, torch.device, torch.layout)
 """Values that change only by being replaced."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+BY_KIND = "decides_by_kind"
+
+
+def decides_by_kind(function: Function) -> Function:
+    """Mark a function of rules whose branches depend on types, dtypes and dimensions alone, never on a value."""
+    function.__dict__[BY_KIND] = True
+    return function
 
 
 class Same:
@@ -100,17 +109,21 @@ def _signature_of(value: object) -> object:
     return Same(value) if _is_fixed(value) else type(value)
 
 
+_LEAVES = (Tensor, *PLAIN)
 _BUILT_IN = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
+_TORCH_OPERATORS = (*_BUILT_IN, torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+_NAMED = (types.ModuleType, types.FunctionType, type)
 _NO_STATE = ("torch", "builtins")
 
 
 def _is_fixed(value: object) -> bool:
     """Whether identity alone says what it computes: torch's and Python's own functions, classes and modules."""
-    if isinstance(value, (*_BUILT_IN, torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if isinstance(value, _TORCH_OPERATORS):
         return True
+    if not isinstance(value, _NAMED):
+        return False
     home = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
-    kinds = (types.ModuleType, types.FunctionType, type)
-    return isinstance(value, kinds) and (home or "").partition(".")[0] in _NO_STATE
+    return (home or "").partition(".")[0] in _NO_STATE
 
 
 def _describe(value: Any, leaf: Any, seen: set[int], names: tuple[str, ...] = ()) -> object:
@@ -122,7 +135,7 @@ def _describe(value: Any, leaf: Any, seen: set[int], names: tuple[str, ...] = ()
         seen: Identities of all that ``value`` is inside of.
         names: What the code that refers to ``value`` has names for.
     """
-    if isinstance(value, (Tensor, *PLAIN)) or _is_fixed(value):
+    if isinstance(value, _LEAVES) or _is_fixed(value):
         return leaf(value)
     if id(value) in seen:
         return "seen"
@@ -161,6 +174,7 @@ def _is_open(value: object) -> bool:
     return hasattr(value, "__dict__") and not elsewhere
 
 
+@functools.lru_cache(maxsize=1024)
 def _names(code: types.CodeType) -> tuple[str, ...]:
     """Globals and attributes that code reads, inside nested functions and comprehensions too."""
     nested = (name for constant in code.co_consts if isinstance(constant, types.CodeType) for name in _names(constant))

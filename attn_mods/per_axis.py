@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from attn_mods import checks
+from attn_mods.function_state import decides_by_kind
 
 Number = int | Tensor
 """An int, a 0-d integer tensor, or a vector with one number a batch row or query head."""
@@ -31,6 +32,7 @@ def captured(value: Number) -> Number:
     return value.reshape(()) if isinstance(value, Tensor) and value.shape == (1,) else value
 
 
+@decides_by_kind
 def at(value: Number, index: Tensor) -> Number:
     """The number that holds at batch row or head ``index``, inside a rule."""
     return value[index] if isinstance(value, Tensor) and value.ndim == 1 else value

@@ -141,16 +141,16 @@ def test_given_states_are_believed_and_unknown_ones_settled(name: str) -> None:
     grid = Grid(300, 300, (32, 32), B=2, H=2)
     expected = torch_create_block_mask(RULES[name], 2, 2, 300, 300, "cpu", BLOCK_SIZE=32)
     nothing = States(torch.full((2, 2, grid.rows, grid.columns), UNKNOWN, dtype=torch.uint8))
-    for states in (None, nothing, tile_states(RULES[name], grid)):
+    for states in (None, lambda: nothing, lambda: tile_states(RULES[name], grid)):
         assert_same_block_mask(build_block_mask(RULES[name], grid, states=states), expected)
     claims = States(torch.full((1, 1, grid.rows, grid.columns), EMPTY, dtype=torch.uint8))
-    assert build_block_mask(RULES[name], grid, states=claims).kv_num_blocks.sum() == 0
+    assert build_block_mask(RULES[name], grid, states=lambda: claims).kv_num_blocks.sum() == 0
 
 
 def test_states_of_another_grid() -> None:
     states = States(torch.zeros(1, 1, 3, 4, dtype=torch.uint8))
     with pytest.raises(ValueError, match=r"shape \(1, 1, 3, 4\), the grid needs"):
-        build_block_mask(RULES["causal"], Grid(64, 64, (16, 16)), states=states)
+        build_block_mask(RULES["causal"], Grid(64, 64, (16, 16)), states=lambda: states)
 
 
 @pytest.mark.parametrize("name", ["causal", "window", "chunked", "scanned"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -36,3 +38,27 @@ def block_lists(codes: Tensor, code: int) -> tuple[Tensor, Tensor]:
         indices[:, :, here].scatter_(-1, place.long(), column.expand(chosen.shape))
         counts[:, :, here] = count[..., 0]
     return counts, indices
+
+
+def compacted(counts: Sequence[Tensor], indices: Sequence[Tensor]) -> list[Tensor]:
+    """Lists of one side, of partial and of full tiles, stored as wide as the longest of them.
+
+    Args:
+        counts: int32 [B, H, lines] each.
+        indices: int32 [B, H, lines, length] each, all of one shape; an axis of stride 0 stays one.
+
+    Returns:
+        Views of that shape. Beyond the width of a line they show the next ones; the last line can be read to its end.
+    """
+    width = max(1, int(torch.stack([count.max() for count in counts]).max())) if counts[0].numel() else 1
+    return [_narrowed(each, width) for each in indices]
+
+
+def _narrowed(indices: Tensor, width: int) -> Tensor:
+    shape = indices.shape
+    own = [1 if stride == 0 else size for size, stride in zip(shape[:2], indices.stride()[:2], strict=True)]
+    kept = indices[: own[0], : own[1], :, :width]
+    storage = indices.new_zeros(kept.numel() + shape[3] - width)
+    storage[: kept.numel()].view(kept.shape).copy_(kept)
+    strides = (0 if own[0] < shape[0] else own[1] * shape[2] * width, 0 if own[1] < shape[1] else shape[2] * width)
+    return storage.as_strided(shape, (*strides, width, 1))

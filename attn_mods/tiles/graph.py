@@ -12,9 +12,9 @@ from torch import Tensor
 from attn_mods.tiles.grid import POSITIONS
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Node:
-    """One value a rule computes, one per position.
+    """One value a rule computes, one per position. Never changed once made (frozen would triple the time to make one).
 
     Attributes:
         number: Position in recording order; operands have smaller numbers.
@@ -44,7 +44,13 @@ class Node:
 
     def operands(self) -> Iterator[Node]:
         """The nodes among the arguments, at any depth."""
-        yield from nodes_in((self.arguments, self.keywords))
+        for argument in self.arguments:
+            if type(argument) is Node:
+                yield argument
+            elif isinstance(argument, (tuple, list, dict)):
+                yield from nodes_in(argument)
+        if self.keywords:
+            yield from nodes_in(self.keywords)
 
     @property
     def is_joint(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -73,12 +73,15 @@ class Grid:
 
     def extent(self, variable: int) -> int:
         """Number of values of one variable (BATCH, HEAD, QUERY or KEY)."""
-        return {BATCH: self.B, HEAD: self.H, QUERY: self.q_len, KEY: self.kv_len}[variable]
+        if variable >= QUERY:
+            return self.q_len if variable == QUERY else self.kv_len
+        return self.B if variable == BATCH else self.H
 
     def offset(self, variable: int) -> int:
         """First value of one variable."""
-        offsets: dict[int, Any] = {QUERY: self.q_offset, KEY: self.kv_offset}
-        return int(offsets.get(variable, 0))
+        if variable < QUERY:
+            return 0
+        return int(self.q_offset if variable == QUERY else self.kv_offset)
 
     def block(self, variable: int) -> int:
         """Positions of one tile along QUERY or KEY."""

@@ -18,7 +18,7 @@ from attn_mods.tiles.values import Bounds, Flag, Interval, Truth, Value, exactly
 _CHUNK = 24_576
 
 # Operations that know more of an operand that takes every integer between its ends.
-_USE_CONNECTED = frozenset(
+USE_CONNECTED = frozenset(
     {"eq", "ne", "abs", "square", "remainder", "and", "lookup", "isin", "cast"}
     | {"logical_and", "logical_or", "logical_xor", "logical_not", "any", "all"}
 )
@@ -34,7 +34,7 @@ def leaves(graph: Graph, grid: Grid) -> dict[int, Value]:
     wanted = {operand.number: operand for operand in operands if not operand.is_joint}
     if not graph.root.is_joint:
         wanted[graph.root.number] = graph.root
-    use_connected = any(node.is_joint and node.operation in _USE_CONNECTED for node in graph.nodes)
+    use_connected = any(node.is_joint and node.operation in USE_CONNECTED for node in graph.nodes)
     values: dict[int, Value] = {}
     for variable in (QUERY, KEY, 0):
         side = [node for node in wanted.values() if node.dependence & POSITIONS == variable]

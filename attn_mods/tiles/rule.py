@@ -97,13 +97,26 @@ def check_result(rule: Any, result: Any) -> None:
 
 def reads_a_value(rule_label: str, operation: str) -> ControlFlowError:
     """The error for a Python decision on an index value."""
-    what = {"__bool__": "uses an index value as a Python condition", "__index__": "uses an index value as a Python int"}
+    what = {
+        "__array__": "hands an index value to NumPy",
+        "__bool__": "uses an index value as a Python condition",
+        "__index__": "uses an index value as a Python int",
+        "numpy": "hands an index value to NumPy",
+    }
     did = what.get(operation, f"reads an index value in Python (`{operation}`)")
     return ControlFlowError(
         f"{rule_label}: the rule {did}; b, h, q_idx and kv_idx stand for all positions at once. Write `&` for `and`, "
         "`|` for `or`, `~` for `not`, `(lower <= x) & (x < upper)` for a chained comparison, "
-        "torch.where(condition, x, y) for `if`, torch.minimum / torch.maximum for min / max, and `table[index]` on a "
-        "tensor for a list"
+        "torch.where(condition, x, y) for `if`, torch.minimum / torch.maximum for min / max, `table[index]` on a "
+        "tensor for a list or an array, and torch's functions for those of math and NumPy"
+    )
+
+
+def draws_random_numbers(rule_label: str) -> RuleError:
+    """The error for a rule that is another one each time."""
+    return RuleError(
+        f"{rule_label}: the rule draws random numbers, so it would keep other positions each time; draw them once, "
+        "outside the rule, and index the tensor"
     )
 
 
@@ -122,10 +135,7 @@ class NoRandomNumbers(TorchFunctionMode):
     ) -> Any:
         """Raise RuleError for a function that draws, else call it."""
         if getattr(function, "__name__", "").partition(".")[0] in DRAWS:
-            raise RuleError(
-                f"{rule_name(self.rule)}: the rule draws random numbers, so it would keep other positions each time; "
-                "draw them once, outside the rule, and index the tensor"
-            )
+            raise draws_random_numbers(rule_name(self.rule))
         return function(*arguments, **(keywords or {}))
 
 

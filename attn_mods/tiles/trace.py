@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,7 +14,7 @@ from attn_mods.tiles import operations
 from attn_mods.tiles.graph import Graph, Node, nodes_in
 from attn_mods.tiles.grid import BATCH, HEAD, KEY, QUERY, Grid
 from attn_mods.tiles.normalise import is_direct, normalise
-from attn_mods.tiles.pointwise import apply
+from attn_mods.tiles.pointwise import apply, look_up
 from attn_mods.tiles.precedence import warn_of_precedence
 from attn_mods.tiles.rule import (
     NoRandomNumbers,
@@ -24,6 +23,7 @@ from attn_mods.tiles.rule import (
     Unsupported,
     check_result,
     describe,
+    draws_random_numbers,
     reads_a_value,
     rule_name,
 )
@@ -37,19 +37,20 @@ def trace(rule: Rule, grid: Grid) -> Graph:
         Unsupported: If it does what cannot be recorded.
         Exception: Whatever the rule itself raises.
     """
-    recorder = _Recorder(rule_name(rule), torch.device(grid.device))
-    with torch.no_grad(), NoRandomNumbers(rule):
+    recorder = Recorder(rule_name(rule), torch.device(grid.device))
+    with _Recording(rule, recorder):
         result = rule(*(recorder.variable(variable) for variable in (BATCH, HEAD, QUERY, KEY)))
-    check_result(rule, result)
+    if type(result) is not Symbol or result.node.shape or result.node.dtype != torch.bool:
+        check_result(rule, result)
     root = recorder.result(result)
-    needed: dict[int, Node] = {}
+    needed = {root.number: root}
     waiting = [root]
     while waiting:
-        node = waiting.pop()
-        if node.number not in needed:
-            needed[node.number] = node
-            waiting.extend(node.operands())
-    return Graph(root, tuple(needed[number] for number in sorted(needed)))
+        for operand in waiting.pop().operands():
+            if operand.number not in needed:
+                needed[operand.number] = operand
+                waiting.append(operand)
+    return Graph(root, tuple([needed[number] for number in sorted(needed)]))
 
 
 def recorded(rule: Rule, grid: Grid) -> tuple[Graph | None, str | None]:
@@ -72,14 +73,14 @@ class Symbol(Tensor):
     """A tensor without storage that stands for one value at all positions; every torch operation on it is recorded."""
 
     node: Node
-    recorder: _Recorder
+    recorder: Recorder
 
     @classmethod
     def __torch_function__(
         cls, function: Any, types: Any, arguments: tuple[Any, ...] = (), keywords: dict[str, Any] | None = None
     ) -> Any:
         """Record an operation, or answer a question about dtype, shape or device."""
-        with torch._C.DisableTorchFunctionSubclass():
+        with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
             symbol = next(_symbols_in((arguments, keywords or {})))
             return symbol.recorder.operation(function, symbol, arguments, keywords or {})
 
@@ -95,23 +96,61 @@ def _symbols_in(value: Any) -> Iterator[Symbol]:
             yield from _symbols_in(item)
 
 
-class _Recorder:
+class _Recording(NoRandomNumbers):
+    """Hands every operation on symbols to the recorder, one step sooner than torch would."""
+
+    def __init__(self, rule: Rule, recorder: Recorder) -> None:
+        super().__init__(rule)
+        self.recorder = recorder
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: tuple[Any, ...] = (), keywords: dict[str, Any] | None = None
+    ) -> Any:
+        """Record an operation on symbols; what has none is called, unless it draws random numbers."""
+        if Symbol in types:
+            symbol = None if keywords else self.recorder.known_operation(function, arguments)
+            return Symbol.__torch_function__(function, types, arguments, keywords) if symbol is None else symbol
+        return super().__torch_function__(function, types, arguments, keywords)
+
+
+class _Form(NamedTuple):
+    """What is known of an operation on operands of given dtypes, whatever their values."""
+
+    operation: str
+    function: Any
+    reflected: bool
+    dtype: torch.dtype
+
+
+_Kinds = tuple[Any, ...]
+_forms: dict[tuple[Any, _Kinds], _Form] = {}
+"""Forms of operations already recorded once: most of the time of a trace is finding them out."""
+
+_SMALL = 1 << 31
+
+
+def _kind(value: Any) -> Any:
+    """The dtype of a symbol with one value a position, int for a small int, None for all else."""
+    if type(value) is Symbol:
+        return value.node.dtype if not value.node.shape else None
+    return int if type(value) is int and -_SMALL <= value < _SMALL else None
+
+
+class Recorder:
     """Makes the nodes of one trace."""
 
     def __init__(self, label: str, device: torch.device) -> None:
         self.label = label
         self.device = device
-        self.numbers = itertools.count()
+        self.numbers = itertools.count(len(_VARIABLES))
 
     def variable(self, variable: int) -> Symbol:
         """The stand-in for b, h, q_idx or kv_idx."""
-        return self.symbol(
-            Node(next(self.numbers), "index", _no_function, (variable,), {}, variable, variable, torch.int64, (), True)
-        )
+        return self.symbol(_VARIABLES[variable])
 
     def symbol(self, node: Node) -> Symbol:
         """The tensor a rule holds for a node."""
-        symbol = torch.empty(node.shape, dtype=node.dtype, device="meta").as_subclass(Symbol)
+        symbol = _blank(node.dtype, node.shape).as_subclass(Symbol)
         symbol.node = node
         symbol.recorder = self
         return symbol
@@ -127,7 +166,48 @@ class _Recorder:
         """A captured tensor as an operand."""
         if tensor.is_meta and self.device.type != "meta":
             raise Unsupported("an operation that torch does not let the calculus see")
-        return tensor.detach()
+        return tensor
+
+    def known_operation(self, function: Any, arguments: tuple[Any, ...]) -> Symbol | None:
+        """Record an operation whose form is known, or return None.
+
+        Only numbers and symbols without trailing axes have forms. An operation on int32 or narrower symbols may take
+        some ints and not others, so that forms are kept for int64 and bool alone.
+        """
+        kinds = tuple([_kind(argument) for argument in arguments])
+        form = _forms.get((function, kinds))
+        if form is None:
+            return self.known_lookup(*arguments) if function is Tensor.__getitem__ else None
+        operands = []
+        dependence = levels = 0
+        for argument in arguments:
+            if type(argument) is Symbol:
+                if argument.recorder is not self:
+                    return None
+                argument = argument.node
+                dependence |= argument.dependence
+                levels |= argument.levels
+            operands.append(argument)
+        if form.reflected:
+            operands.reverse()
+        operation, called, _, dtype = form
+        node = Node(next(self.numbers), operation, called, tuple(operands), {}, dependence, levels, dtype, (), True)
+        return self.symbol(node)
+
+    def known_lookup(self, table: Any, index: Any) -> Symbol | None:
+        """Record `table[i, j, ...]` of a captured table with one int64 symbol an axis, or return None."""
+        indices = index if type(index) is tuple else (index,)
+        if type(table) is not Tensor or table.dim() != len(indices) or table.is_meta:
+            return None
+        dependence = levels = 0
+        for symbol in indices:
+            if type(symbol) is not Symbol or symbol.recorder is not self or _kind(symbol) != torch.int64:
+                return None
+            dependence |= symbol.node.dependence
+            levels |= symbol.node.levels
+        operands = (table, *[symbol.node for symbol in indices])
+        number = next(self.numbers)
+        return self.symbol(Node(number, "lookup", look_up, operands, {}, dependence, levels, table.dtype, (), True))
 
     def operation(self, function: Any, symbol: Symbol, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Record one operation, or answer it at once."""
@@ -138,12 +218,16 @@ class _Recorder:
             return function(*arguments, **keywords)
         if name in operations.READS_A_VALUE:
             raise reads_a_value(self.label, name)
+        if name in operations.DRAWS:
+            raise draws_random_numbers(self.label)
         if operations.is_in_place(name) or "out" in keywords:
             raise Unsupported(f"the in-place operation {name}")
-        arguments, keywords = self.operand(arguments), self.operand(keywords)
+        operands, keywords = self.operand(arguments), self.operand(keywords)
         if name in ("unbind", "__iter__"):
-            return self.unbind(symbol, arguments, keywords)
-        return self.symbol(self.node(*normalise(name, function, arguments, keywords, self.device)))
+            return self.unbind(symbol, operands, keywords)
+        node = self.node(*normalise(name, function, operands, keywords, self.device))
+        _remember(function, arguments, operands, node)
+        return self.symbol(node)
 
     def property(self, name: str, symbol: Symbol) -> Any:
         """The value of an attribute of a symbol."""
@@ -190,11 +274,13 @@ class _Recorder:
             dependence |= operand.dependence
             levels |= operand.levels
         direct = is_direct(operation, (arguments, keywords), operands)
-        draft = Node(
-            next(self.numbers), operation, function, arguments, keywords, dependence, levels, torch.bool, (), direct
-        )
-        dtype, shape = _dtype_and_shape(draft)
-        return replace(draft, dtype=dtype, shape=shape)
+        number = next(self.numbers)
+        if operation == "lookup":
+            dtype, shape = arguments[0].dtype, tuple(arguments[0].shape[len(arguments) - 1 :])
+        else:
+            draft = Node(number, operation, function, arguments, keywords, dependence, levels, torch.bool, (), direct)
+            dtype, shape = _dtype_and_shape(draft)
+        return Node(number, operation, function, arguments, keywords, dependence, levels, dtype, shape, direct)
 
     def blank(self, like: Any) -> Any:
         """A constant with the dtype and shape of an operand whose value does not matter."""
@@ -205,15 +291,26 @@ class _Recorder:
         )
 
 
+def _remember(function: Any, arguments: tuple[Any, ...], operands: tuple[Any, ...], node: Node) -> None:
+    """Keep the form of an elementwise operation on int64 and bool symbols and small ints."""
+    kinds = tuple(_kind(argument) for argument in arguments)
+    if node.operation not in operations.ELEMENTWISE or not node.direct or node.keywords:
+        return
+    if any(kind not in (torch.int64, torch.bool, int) for kind in kinds):
+        return
+    for reflected in (False, True):
+        written = operands[::-1] if reflected else operands
+        if len(written) == len(node.arguments) and all(a is b for a, b in zip(written, node.arguments, strict=True)):
+            _forms[function, kinds] = _Form(node.operation, node.function, reflected, node.dtype)
+            return
+
+
 def _no_function(*_: Any) -> Any:
     raise Unsupported("a leaf has no function")
 
 
 def _dtype_and_shape(node: Node) -> tuple[torch.dtype, tuple[int, ...]]:
     """What torch makes of the operands: read off a table, or computed on single ones, or on tensors without storage."""
-    if node.operation == "lookup":
-        table: Tensor = node.arguments[0]
-        return table.dtype, tuple(table.shape[len(node.arguments) - 1 :])
     if node.direct and node.operation in operations.ELEMENTWISE:
         outcome: Any = apply(node, _ones, lambda tensor: torch.ones((), dtype=tensor.dtype))
     else:
@@ -231,8 +328,19 @@ def _without_values(node: Node) -> Any:
         return apply(node, _ones, lambda tensor: torch.ones(tensor.shape, dtype=tensor.dtype))
 
 
+@functools.cache
+def _blank(dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
 def _blank_of(node: Node) -> Tensor:
     return torch.empty((1, 1, 1, 1, *node.shape), dtype=node.dtype, device="meta")
+
+
+_VARIABLES = {
+    variable: Node(number, "index", _no_function, (variable,), {}, variable, variable, torch.int64, (), True)
+    for number, variable in enumerate((BATCH, HEAD, QUERY, KEY))
+}
 
 
 @functools.cache

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+import attn_mods as am
 from attn_mods.tiles import Grid, RuleError
 from attn_mods.tiles.trace import trace
 
@@ -91,3 +93,13 @@ def test_another_thread_draws_while_a_rule_is_recorded() -> None:
     trace(rule, GRID)
     thread.join()
     assert got + torch.rand(2).tolist() == expected
+
+
+@pytest.mark.parametrize("draw", [torch.bernoulli, torch.rand_like, torch.nn.functional.dropout, torch.randint_like])
+def test_draws_shaped_by_an_index(draw: Any) -> None:
+    def rule(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        arguments = (5,) if draw is torch.randint_like else ()
+        return draw(q_idx.float() / 100, *arguments) > 0
+
+    with pytest.raises(RuleError, match=r"rule: the rule draws random numbers, so it would keep other positions"):
+        am.create_block_mask(rule, None, None, 32, 32, device="cpu")
