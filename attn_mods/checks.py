@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import math
 import operator
+from collections.abc import Sequence
 from typing import Any, NoReturn, SupportsIndex, cast
 
 import torch
 from torch import Tensor
 
 INTEGER_DTYPES = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+FLOAT_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+LARGEST = 2**31 - 1
+"""Largest parameter and position: kernels count with 32 bits, and rules multiply and add two of these in 64."""
+
+SMALLEST_FLOAT, LARGEST_FLOAT = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
+"""Magnitudes that float32 holds with all its digits: kernels compute in it."""
+
+LONGEST_VALUE = 120
+"""Characters of a value that a message repeats."""
 
 
 def fail(name: str, rule: str, got: object, remedy: str, error: type[Exception] = ValueError) -> NoReturn:
@@ -19,17 +31,48 @@ def fail(name: str, rule: str, got: object, remedy: str, error: type[Exception] 
 
 
 def describe(value: object) -> str:
-    """A value in an error message: short for tensors, repr otherwise."""
+    """A value in an error message: short for tensors, the beginning of its repr otherwise."""
     if isinstance(value, Tensor):
-        if value.numel() == 1 and not torch.compiler.is_compiling():
-            return f"tensor({value.detach().reshape(()).item()}, dtype={value.dtype})"
-        return f"a tensor of shape {tuple(value.shape)} and dtype {value.dtype}"
-    return repr(value)
+        return _describe_tensor(value)
+    text = " ".join(repr(value).split())
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}... ({type(value).__name__})"
 
 
-def values_can_be_read() -> bool:
-    """Whether tensor values may be read now: not while a compiler traces the construction."""
-    return not torch.compiler.is_compiling()
+def _describe_tensor(value: Tensor) -> str:
+    if not is_plain(value):
+        return f"a tensor of dtype {value.dtype} that is {'nested' if value.is_nested else value.layout}"
+    if value.numel() == 1 and values_can_be_read(value):
+        return f"tensor({value.detach().reshape(()).item()}, dtype={value.dtype})"
+    where = " on the meta device" if value.is_meta else ""
+    return f"a tensor of shape {tuple(value.shape)} and dtype {value.dtype}{where}"
+
+
+def is_plain(value: Tensor) -> bool:
+    """Whether a tensor is dense: its values are laid out by strides."""
+    return value.layout == torch.strided and not value.is_nested
+
+
+def values_can_be_read(*tensors: Tensor) -> bool:
+    """Whether values may be read now: not while a compiler traces, on the meta device, or of many under vmap."""
+    return not torch.compiler.is_compiling() and not any(tensor.is_meta or _is_many(tensor) for tensor in tensors)
+
+
+def _is_many(tensor: Tensor) -> bool:
+    """Whether the tensor stands for several under torch.func.vmap, inside of other transforms too."""
+    transforms: Any = torch._C._functorch
+    while transforms.is_functorch_wrapped_tensor(tensor):
+        if transforms.is_batchedtensor(tensor):
+            return True
+        tensor = transforms.get_unwrapped(tensor)
+    return False
+
+
+def extremes(value: Tensor) -> tuple[float, float] | None:
+    """The smallest and the largest value by one synchronisation, NaN if there is one; None if none can be read."""
+    if not values_can_be_read(value) or value.numel() == 0:
+        return None
+    smallest, largest = torch.stack(torch.aminmax(value.detach())).tolist()
+    return smallest, largest
 
 
 def integer(
@@ -38,7 +81,7 @@ def integer(
     """An integer parameter: an int, or an integer tensor with one of ``ndim`` dimensions, all >= ``minimum``.
 
     Python's other integers, those of numpy among them, become ints; a bool is none. A tensor costs one
-    synchronisation; its values are not read while compiling.
+    synchronisation; its values are not read while compiling. None may be larger than ``LARGEST``.
     """
     if isinstance(value, Tensor):
         if value.dtype not in INTEGER_DTYPES:
@@ -46,15 +89,35 @@ def integer(
         if value.ndim not in ndim:
             allowed = " or ".join(str(n) for n in ndim)
             fail(name, f"a tensor {field} must have {allowed} dimensions", describe(value), remedy)
-        if minimum is not None and values_can_be_read() and value.numel() and int(value.min()) < minimum:
-            fail(name, f"{field} must be >= {minimum}", f"a smallest value of {int(value.min())}", remedy)
+        holds_values(name, field, value)
+        found = extremes(value)
+        if found is not None:
+            _check_range(name, field, found, minimum, remedy)
         return value
     number = _plain_integer(value)
     if number is None:
         fail(name, f"{field} must be an int or an integer tensor", describe(value), remedy, TypeError)
-    if minimum is not None and number < minimum:
-        fail(name, f"{field} must be >= {minimum}", number, remedy)
+    _check_range(name, field, number, minimum, remedy)
     return number
+
+
+def _check_range(name: str, field: str, value: float | tuple[float, float], minimum: int | None, remedy: str) -> None:
+    """Check a number, or the smallest and the largest of several."""
+    smallest, largest = value if isinstance(value, tuple) else (value, value)
+    lower = -LARGEST if minimum is None else minimum
+    if smallest < lower:
+        got = f"a smallest value of {smallest}" if isinstance(value, tuple) else value
+        fail(name, f"{field} must be >= {lower}", got, remedy)
+    if largest > LARGEST:
+        got = f"a largest value of {largest}" if isinstance(value, tuple) else value
+        fail(name, f"{field} must be <= {LARGEST}", got, remedy)
+
+
+def holds_values(name: str, field: str, value: Tensor) -> None:
+    """Check that a tensor is a dense one with values: parameters of masks are read when blocks are listed."""
+    if value.is_meta or not is_plain(value):
+        remedy = 'pass a dense tensor on a device that holds values, such as "cpu"'
+        fail(name, f"{field} must hold values", describe(value), remedy)
 
 
 def _plain_integer(value: object) -> int | None:
@@ -77,6 +140,11 @@ def static_integer_field(part: Any, field: str, minimum: int | None, remedy: str
     _keep(part, field, static_integer(part.name, field, getattr(part, field), minimum, remedy))
 
 
+def number_field(part: Any, field: str, remedy: str) -> None:
+    """Check ``number`` on a field of a frozen dataclass that has a name, and keep it as a float."""
+    _keep(part, field, number(part.name, field, getattr(part, field), remedy))
+
+
 def _keep(part: Any, field: str, checked: object) -> None:
     if checked is not getattr(part, field):
         object.__setattr__(part, field, checked)
@@ -91,39 +159,88 @@ def tensor(
     kind: str,
     remedy: str,
 ) -> Tensor:
-    """The value, if it is a tensor of ``kind`` ("integer", "boolean" or "float") with one of ``ndim`` dimensions."""
+    """The value, if it is a tensor of ``kind`` ("integer", "boolean" or "float") with one of ``ndim`` dimensions.
+
+    A float tensor may be on the meta device, where modules are described before they are made.
+    """
     article = "an" if kind == "integer" else "a"
     if not isinstance(value, Tensor):
         fail(name, f"{field} must be {article} {kind} tensor", describe(value), remedy, TypeError)
     matches = {
         "integer": value.dtype in INTEGER_DTYPES,
         "boolean": value.dtype == torch.bool,
-        "float": value.dtype.is_floating_point,
+        "float": value.dtype in FLOAT_DTYPES,
     }[kind]
     if not matches:
         fail(name, f"{field} must be {article} {kind} tensor", describe(value), remedy, TypeError)
     if value.ndim not in ndim:
         allowed = " or ".join(str(n) for n in ndim)
         fail(name, f"{field} must have {allowed} dimensions", describe(value), remedy)
+    if kind != "float" or not value.is_meta:
+        holds_values(name, field, value)
     return value
 
 
 def static_integer(name: str, field: str, value: object, minimum: int | None, remedy: str) -> int:
     """An integer that is compiled into the rule: an int >= ``minimum``, no tensor."""
-    if isinstance(value, Tensor):
+    number = None if isinstance(value, Tensor) else _plain_integer(value)
+    if number is None:
         fail(name, f"{field} must be an int", describe(value), remedy, TypeError)
-    return cast(int, integer(name, field, value, minimum, remedy))
+    _check_range(name, field, number, minimum, remedy)
+    return number
 
 
-def learnable(name: str, field: str, value: object, *, ndim: tuple[int, ...], remedy: str) -> Tensor:
+def learnable(
+    name: str,
+    field: str,
+    value: object,
+    *,
+    ndim: tuple[int, ...],
+    remedy: str,
+    hides: bool = False,
+    maximum: float = math.inf,
+) -> Tensor:
     """A float tensor that may be trained, with one of ``ndim`` dimensions; a 0-d one is taken as one element.
 
-    Kernels have no gradient for a captured 0-d tensor.
+    Kernels have no gradient for a captured 0-d tensor. Its values are read by one synchronisation, unless a compiler
+    traces or it is on the meta device.
+
+    Args:
+        name: Entry named in messages.
+        field: The parameter.
+        value: What was given.
+        ndim: Numbers of dimensions it may have.
+        remedy: What to do instead.
+        hides: Whether it is added to scores, so that -inf hides a key; else all values must be finite.
+        maximum: Largest value.
     """
     checked = tensor(name, field, value, ndim=(0, *ndim) if 1 in ndim else ndim, kind="float", remedy=remedy)
     if checked.numel() == 0:
         fail(name, f"{field} must not be empty", describe(checked), remedy)
+    finite(name, field, checked, remedy, hides, maximum)
     return torch.atleast_1d(checked)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def finite(name: str, field: str, value: Tensor, remedy: str, hides: bool = False, maximum: float = math.inf) -> None:
+    """Check by one synchronisation that no value is NaN, infinite (but for -inf if it ``hides``) or too large."""
+    found = extremes(value)
+    if found is None:
+        return
+    for extreme in found:
+        if not math.isfinite(extreme) and not (hides and extreme == -math.inf):
+            rule = f"{field} must be finite, or -inf where it hides a key" if hides else f"{field} must be finite"
+            fail(name, rule, f"a value of {extreme}", remedy)
+    if found[1] > maximum:
+        fail(name, f"{field} must be <= {maximum:g}", f"up to {found[1]}", remedy)
+
+
+def number(name: str, field: str, value: object, remedy: str) -> float:
+    """The value as a float, if it is a number that is finite in float32 too."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        fail(name, f"{field} must be a number", describe(value), remedy, TypeError)
+    if not abs(value) <= LARGEST_FLOAT:
+        fail(name, f"{field} must be finite in float32", describe(value), remedy)
+    return float(value)
 
 
 def boundaries(name: str, field: str, value: object) -> int | None:
@@ -136,7 +253,7 @@ def boundaries(name: str, field: str, value: object) -> int | None:
     value = tensor(name, field, value, ndim=(1,), kind="integer", remedy=remedy)
     if value.numel() < 1:
         fail(name, f"{field} must hold at least the leading 0", describe(value), remedy)
-    if not values_can_be_read():
+    if not values_can_be_read(value):
         return None
     listed: list[int] = value.tolist()
     if listed[0] != 0:
@@ -148,18 +265,41 @@ def boundaries(name: str, field: str, value: object) -> int | None:
 
 
 def offset(name: str, field: str, value: object) -> int | Tensor:
-    """An offset as an int or a 0-d integer tensor; a one-element tensor is taken as 0-d."""
+    """An offset as an int or a 0-d integer tensor; a one-element tensor is taken as 0-d.
+
+    The value of a tensor is read on the CPU alone: on another device that would synchronise at every call.
+    """
     remedy = "pass an int, a 0-d or a one-element integer tensor: the absolute position of the first row"
     if isinstance(value, Tensor):
         if value.dtype not in INTEGER_DTYPES:
             fail(name, f"{field} must be an integer", describe(value), remedy, TypeError)
+        holds_values(name, field, value)
         if value.numel() != 1:
             fail(name, f"{field} must be one number", describe(value), remedy)
-        return value if value.ndim == 0 else value.reshape(())
-    number = _plain_integer(value)
-    if number is None:
-        fail(name, f"{field} must be an integer", describe(value), remedy, TypeError)
-    return number
+        checked: int | Tensor = value if value.ndim == 0 else value.reshape(())
+    else:
+        number = _plain_integer(value)
+        if number is None:
+            fail(name, f"{field} must be an integer", describe(value), remedy, TypeError)
+        checked = number
+    position = known_offset(checked)
+    if position is not None and not -LARGEST <= position <= LARGEST:
+        fail(name, f"{field} must lie in {-LARGEST} .. {LARGEST}", position, remedy)
+    return checked
+
+
+def known_offset(value: int | Tensor) -> int | None:
+    """The value of an offset, or None if only the device or a compiler knows it."""
+    if not isinstance(value, Tensor):
+        return value
+    return int(value) if value.device.type == "cpu" and values_can_be_read(value) else None
+
+
+def lengths_of_call(name: str, q_len: object, kv_len: object) -> tuple[int, int]:
+    """Numbers of queries and of keys, as many keys as queries if None."""
+    remedy = "pass numbers of tokens"
+    queries = static_integer(name, "q_len", q_len, 0, remedy)
+    return queries, queries if kv_len is None else static_integer(name, "kv_len", kv_len, 0, remedy)
 
 
 def needs_offset(name: str, q_len: int, kv_len: int) -> None:
@@ -185,83 +325,112 @@ def sink(name: str, value: object) -> Tensor:
     """The sink as one logit per query head, float [H] or [1]; -inf is no sink. Costs one synchronisation."""
     remedy = "pass one logit per query head, or one for all"
     checked = tensor(name, "sink", value, ndim=(0, 1), kind="float", remedy=remedy)
-    if values_can_be_read() and not checked.is_meta and not bool((checked.detach() < math.inf).all()):
-        fail(name, "sink must be a number below infinity", checked.tolist(), "pass finite logits, or -inf for none")
+    if checked.numel() == 0:
+        fail(name, "sink must not be empty", describe(checked), remedy)
+    if values_can_be_read(checked) and not bool((checked.detach() < math.inf).all()):
+        got = describe(checked.tolist())
+        fail(name, "sink must be a number below infinity", got, "pass finite logits, or -inf for none")
     return checked.reshape(1) if checked.ndim == 0 else checked
+
+
+def integers(
+    name: str, field: str, value: object, remedy: str, *, ndim: tuple[int, ...], device: torch.device | str | None
+) -> Tensor:
+    """An integer tensor of what a sequence, an array or a tensor lists, on ``device`` if one is given."""
+    where = None if device is None else usable_device(name, device)
+    listed = _as_tensor(value, where)
+    if listed is None:
+        fail(name, f"{field} must be a sequence of ints or an integer tensor", describe(value), remedy, TypeError)
+    if listed.numel() == 0:
+        fail(name, f"{field} must not be empty", describe(value), remedy)
+    return tensor(name, field, listed, ndim=ndim, kind="integer", remedy=remedy)
+
+
+def _as_tensor(value: Any, device: torch.device | None) -> Tensor | None:
+    if not isinstance(value, Tensor) and not hasattr(value, "__len__"):
+        return None
+    try:
+        return torch.as_tensor(value, device=device)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return None
 
 
 def lengths(name: str, field: str, value: object, device: torch.device | str | None = None) -> Tensor:
     """Document lengths as boundaries: whole numbers of tokens [documents], >= 0, to int32 [documents + 1]."""
     remedy = "pass the number of tokens of each document, 0 for an empty one"
-    checked = torch.as_tensor(value, device=device)
-    if checked.numel() == 0:
-        fail(name, f"{field} must name at least one document", describe(value), remedy)
-    integer(name, field, tensor(name, field, checked, ndim=(1,), kind="integer", remedy=remedy), 0, remedy, ndim=(1,))
-    return torch.nn.functional.pad(checked.cumsum(0), (1, 0)).to(torch.int32)
+    listed = integers(name, field, value, remedy, ndim=(1,), device=device)
+    if values_can_be_read(listed):
+        numbers: list[int] = listed.tolist()
+        _check_range(name, field, (min(numbers), max(numbers)), 0, remedy)
+        if sum(numbers) > LARGEST:
+            fail(name, f"the sum of {field} must be <= {LARGEST}", sum(numbers), "split the packed sequence")
+    return torch.nn.functional.pad(listed.cumsum(0), (1, 0)).to(torch.int32)
 
 
-def broadcast(name: str, what: str, *sizes: int) -> int:
-    """The common size of an axis on which each size is 1 or the same number."""
-    larger = {size for size in sizes if size != 1}
-    if len(larger) > 1:
-        fail(
-            name,
-            f"the {what} of its parts must be 1 or equal",
-            " and ".join(str(size) for size in sizes),
-            "make the per-batch and per-head parameters the same length",
-        )
-    return larger.pop() if larger else 1
+def broadcast(name: str, what: str, *sizes: int, parts: Sequence[str] = ()) -> int:
+    """The common size of an axis on which each size is 1 or the same number; ``parts`` names whose sizes these are."""
+    common = 1
+    for size in sizes:
+        if common != 1 and size != 1 and size != common:
+            labels = [f"{part} " for part in parts] or [""] * len(sizes)
+            got = " and ".join(f"{label}{size}" for label, size in zip(labels, sizes, strict=True))
+            remedy = "make the per-batch and per-head parameters the same length"
+            fail(name, f"the {what} of its parts must be 1 or equal", got, remedy)
+        common = size if size != 1 else common
+    return common
 
 
-def tensors(name: str, **values: object) -> None:
-    """Check that arguments are tensors with values: dense, and not on the meta device."""
-    for label, value in values.items():
-        if not isinstance(value, Tensor):
-            kind = type(value).__name__
-            fail(name, f"{label} must be a tensor", kind, "convert it with torch.as_tensor", TypeError)
-        if value.is_meta or value.layout != torch.strided:
-            got = "one on the meta device" if value.is_meta else f"one of layout {value.layout}"
-            fail(name, f"{label} must be a dense tensor that holds values", got, "pass a strided tensor on a device")
+def usable_device(name: str, value: object, meta: bool = False) -> torch.device:
+    """The device, if tensors can be made there now.
+
+    Args:
+        name: Whose name messages bear.
+        value: What was given.
+        meta: Whether tensors without values serve too.
+    """
+    remedy = 'pass a device of this machine, such as "cpu", or leave device out'
+    if isinstance(value, bool) or not isinstance(value, (str, int, torch.device)):
+        fail(name, "device must be a torch.device or the name of one", describe(value), remedy, TypeError)
+    found = _device_of_empty(value)
+    if isinstance(found, str):
+        fail(name, "device must be one that holds tensors here", f"{str(value)!r} ({found})", remedy)
+    if found.type == "meta" and not meta:
+        fail(name, "device must be one that holds values", "'meta'", remedy)
+    return found
+
+
+def device_of_lists(name: str, own: torch.device | None, asked: object) -> torch.device:
+    """Where block lists are made: the device asked for, else ``own``, that of the parameters, else torch's default."""
+    if asked is None:
+        asked = own if own is not None else torch.get_default_device()
+    found = usable_device(name, asked)
+    if own is not None and own != found:
+        fail(name, f"its tensors must be on {found}", own, f'move them with .to("{found}")')
+    return found
+
+
+def _device_of_empty(value: str | int | torch.device) -> torch.device | str:
+    """Where a tensor made there is, or the first line of torch's complaint."""
+    try:
+        return torch.empty(0, device=value).device
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch without CUDA raises AssertionError
+        return str(error).strip().partition("\n")[0]
+
+
+# Asked while a compiler traces a call too, which cannot look into the comparison.
+@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+def near_misses(word: str, choices: tuple[str, ...], most: int) -> str:
+    """The choices that ``word`` may be a slip of the pen for, joined by "or"; empty if there is none."""
+    return " or ".join(difflib.get_close_matches(word, choices, n=most, cutoff=0.5))
+
+
+def text(name: str, field: str, value: object, remedy: str) -> None:
+    """Check that a value is a text."""
+    if not isinstance(value, str):
+        fail(name, f"{field} must be a text", describe(value), remedy, TypeError)
 
 
 def boolean(name: str, field: str, value: object, remedy: str) -> None:
     """Check that a switch is True or False."""
     if not isinstance(value, bool):
         fail(name, f"{field} must be True or False", describe(value), remedy, TypeError)
-
-
-def attention_inputs(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
-    """Check q [B, Hq, q_len, D], k [B, Hkv, kv_len, D] and v [B, Hkv, kv_len, Dv] against each other."""
-    tensors(name, q=q, k=k, v=v)
-    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
-    if not q.ndim == k.ndim == v.ndim == 4:
-        fail(name, "q, k and v must have 4 dimensions [B, H, length, D]", shapes, "unsqueeze the missing ones")
-    if q.shape[0] != k.shape[0] or k.shape[0] != v.shape[0]:
-        fail(name, "q, k and v must have the same batch size", shapes, "expand the smaller one")
-    if k.shape[1] != v.shape[1] or k.shape[2] != v.shape[2]:
-        fail(name, "k and v must have the same heads and length", shapes, "check what is passed as v")
-    if q.shape[3] != k.shape[3]:
-        fail(name, "q and k must have the same head dimension", shapes, "check the projections")
-    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
-        fail(name, "the number of query heads must be a multiple of that of key heads", shapes, "repeat or drop heads")
-    if q.shape[2] == 0 or k.shape[2] == 0:
-        got = f"q_len={q.shape[2]}, kv_len={k.shape[2]}"
-        fail(name, "there must be at least one query and one key", got, "skip the call")
-    if 0 in (q.shape[0], q.shape[1], q.shape[3], v.shape[3]):
-        fail(name, "q, k and v must have at least one batch row, head and dimension", shapes, "skip the call")
-    if len({q.device, k.device, v.device}) > 1:
-        fail(name, "q, k and v must be on one device", f"{q.device}, {k.device}, {v.device}", "move them with .to")
-    for label, value in (("q", q), ("k", k), ("v", v)):
-        if not value.dtype.is_floating_point:
-            fail(name, f"{label} must be floating point", value.dtype, "convert it with .to(torch.float32)", TypeError)
-    if len({q.dtype, k.dtype, v.dtype}) > 1:
-        dtypes = f"{q.dtype}, {k.dtype}, {v.dtype}"
-        fail(name, "q, k and v must have one dtype", dtypes, "convert them with .to, or run under autocast", TypeError)
-
-
-def sizes(name: str, own: tuple[int, int], q: Tensor) -> None:
-    """Check that parameters per batch or per head have as many as q."""
-    for axis, size, wanted in (("B", own[0], q.shape[0]), ("Hq", own[1], q.shape[1])):
-        if size not in (1, wanted):
-            remedy = f"pass parameters for {wanted}, or one for all"
-            fail(name, f"its parameters must have {axis} = {wanted} as q has, or 1", size, remedy)

@@ -14,6 +14,7 @@ from attn_mods import backends, checks
 from attn_mods.backends import Backend, Call, Needs, Reason
 from attn_mods.bare_block_mask import Listed
 from attn_mods.block_mask_check import check_bare_block_mask, check_block_mask
+from attn_mods.call_checks import check_call, check_device, check_sizes, check_tensors
 from attn_mods.explanation import Explanation, Row
 from attn_mods.mask import Mask, Offset
 from attn_mods.preflight import check_user_functions
@@ -88,7 +89,8 @@ def attention(
         v: Values [B, Hkv, kv_len, Dv].
         recipe: What to compute; a Mask or Score alone is taken as a Recipe, None is plain attention.
         q_offset: Absolute position of the first query: an int, a 0-d or a one-element integer tensor. Required for a
-            "self" rule when q_len != kv_len. A tensor changes without recompiling.
+            "self" rule when q_len != kv_len. A tensor changes without recompiling; on another device than the CPU its
+            value is not checked. Queries at negative positions see nothing.
         block_mask: The mask's BlockMask, if it is at hand. It is checked to be this mask's, for these sizes, as the
             mask is now; inside a user's torch.compile only the sizes can be checked. Without a mask in the recipe it
             is the mask itself.
@@ -159,7 +161,15 @@ def explain(
 
     Returns:
         An Explanation: ``rows`` as data, a table when printed.
+
+    Raises:
+        ValueError: As ``attention``.
+        TypeError: As ``attention``, and for an option that it does not have.
     """
+    unknown = sorted(set(options) - set(CallOptions.__annotations__))
+    if unknown:
+        remedy = f"use some of {', '.join(CallOptions.__annotations__)}"
+        checks.fail("explain", "it takes the options of attention", ", ".join(unknown), remedy, TypeError)
     call = _checked(q, k, v, recipe, **options)
     chosen = _first(_candidates(call, backend), call)
     rows = tuple(Row(each.name, _reason(each, call), each is chosen) for each in backends.ALL)
@@ -188,20 +198,18 @@ def _checked(
         ValueError: As ``attention``.
         TypeError: As ``attention``.
     """
-    recipe = _recipe_of(recipe)
-    q, k, v = _autocast(q, k, v)
-    checks.attention_inputs(recipe.name, q, k, v)
+    recipe = Recipe.of(recipe, "attention")
+    q, k, v = _autocast(recipe.name, q, k, v)
+    check_call(recipe.name, q, k, v)
     q_len, kv_len = q.shape[2], k.shape[2]
-    if q_len == 0 or kv_len == 0:
-        got = f"q_len={q_len}, kv_len={kv_len}"
-        checks.fail(recipe.name, "there must be at least one query and one key", got, "skip the call")
-    _check_device(recipe, q.device)
-    if not torch.compiler.is_compiling():
-        check_user_functions(recipe, q.device)
+    checks.boolean(recipe.name, "return_lse", return_lse, "pass True to get the log-sum-exp too")
+    checks.boolean(recipe.name, "invariant", invariant, "pass True for bits that depend on no other row")
     _check_kernel_options(recipe.name, kernel_options)
+    check_device(recipe, q.device)
+    check_user_functions(recipe, q.device)
     placed = recipe.sized(q.shape[0], q.shape[1]).place(q_len, kv_len, q_offset)
-    checks.sizes(recipe.name, placed.batch_and_heads(), q)
-    _check_device(placed, q.device)
+    check_sizes(placed, q)
+    check_device(placed, q.device)
     placed = _with_block_mask(placed, block_mask, q, kv_len)
     gradients = torch.is_grad_enabled()
     needs = Needs(
@@ -216,12 +224,6 @@ def _checked(
     return Call(q, k, v, placed, needs, block_mask, kernel_options)
 
 
-def _check_device(recipe: Recipe, device: torch.device) -> None:
-    if recipe.device not in (None, device):
-        remedy = f'move it with .to("{device}"), and what a function of yours refers to by hand'
-        checks.fail(recipe.name, f"its tensors must be on {device} as q is", recipe.device, remedy)
-
-
 def _check_kernel_options(name: str, options: Mapping[str, Any] | None) -> None:
     remedy = "pass what torch's flex_attention takes, such as {'BLOCK_M': 64}"
     if options is not None and not isinstance(options, Mapping):
@@ -232,24 +234,14 @@ def _check_kernel_options(name: str, options: Mapping[str, Any] | None) -> None:
             checks.fail(name, "kernel_options must map names to numbers, texts or None", got, remedy, TypeError)
 
 
-def _recipe_of(recipe: Recipe | Mask | Score | None) -> Recipe:
-    if isinstance(recipe, Tensor):
-        checks.fail(
-            "attention",
-            "the recipe must be a Recipe, Mask or Score",
-            checks.describe(recipe),
-            "pass a table of True = visible as Mask.from_mask_mod(lambda b, h, q_idx, kv_idx: table[q_idx, kv_idx]) "
-            "and values to add as Score.from_score_mod(lambda score, b, h, q_idx, kv_idx: score + bias[q_idx, kv_idx])",
-            TypeError,
-        )
-    if isinstance(recipe, BlockMask):
-        remedy = "pass it as block_mask="
-        checks.fail("attention", "the recipe must be a Recipe, Mask or Score", "a BlockMask", remedy, TypeError)
-    return Recipe.of(recipe)
+def _autocast(name: str, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Cast as autocast casts the inputs of scaled_dot_product_attention: all but float64.
 
-
-def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Cast as autocast casts the inputs of scaled_dot_product_attention: all but float64."""
+    Raises:
+        TypeError: Something that is no tensor.
+        ValueError: Tensors without values, for whose device there is no autocast.
+    """
+    check_tensors(name, q=q, k=k, v=v)
     device_type = q.device.type
     if not torch.is_autocast_enabled(device_type):
         return q, k, v

@@ -54,7 +54,7 @@ def check_picture(entry: Entry, device: str = "cpu") -> Row:
 def check_mask(where: str, mask: Mask, q_len: int, kv_len: int) -> Iterator[Row]:
     """The rule equals the dense form, and so do the blocks at several block sizes."""
     placed = mask.place(q_len, kv_len, None if q_len == kv_len else 0)
-    dense = _four_dimensional(placed.dense(q_len, kv_len), placed)
+    dense = dense_of(placed, q_len, kv_len)
     ruled = rule_matrix(placed, q_len, kv_len, dense.device)
     yield _compare(where, "rule = dense", ruled, dense)
     for block_size in BLOCK_SIZES:
@@ -90,6 +90,14 @@ def rule_matrix(mask: Mask, q_len: int, kv_len: int, device: torch.device) -> Te
     batch, heads = mask.batch_and_heads()
     axes = (torch.arange(n, device=device) for n in (batch, heads, q_len, kv_len))
     return evaluate_everywhere(mask.mask_mod(), *axes)
+
+
+def dense_of(mask: Mask, q_len: int, kv_len: int) -> Tensor:
+    """The dense form of every sample and head, bool [B, H, q_len, kv_len]."""
+    dense = mask.dense(q_len, kv_len)
+    while dense.ndim < 4:
+        dense = dense[None]
+    return dense.expand(*mask.batch_and_heads(), *dense.shape[-2:])
 
 
 def expand(block_mask: BlockMask, ruled: Tensor) -> Tensor:
@@ -128,12 +136,6 @@ def _block_matrix(counts: Tensor | None, indices: Tensor | None, label: str) -> 
 def _to_tokens(blocks: Tensor, block_mask: BlockMask, q_len: int, kv_len: int) -> Tensor:
     q_size, kv_size = block_mask.BLOCK_SIZE
     return blocks.repeat_interleave(q_size, -2).repeat_interleave(kv_size, -1)[..., :q_len, :kv_len]
-
-
-def _four_dimensional(dense: Tensor, mask: Mask) -> Tensor:
-    while dense.ndim < 4:
-        dense = dense[None]
-    return dense.expand(*mask.batch_and_heads(), *dense.shape[-2:])
 
 
 def _compare(where: str, check: str, got: Tensor, expected: Tensor) -> Row:

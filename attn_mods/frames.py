@@ -10,7 +10,7 @@ from torch import Tensor
 from attn_mods.algebra import Wrapper
 from attn_mods.band import Band
 from attn_mods.documents import Documents
-from attn_mods.mask import Frame, Mask, MaskMod, Offset
+from attn_mods.mask import Frame, Mask, MaskMod, Offset, moved_end
 from attn_mods.tiles import Grid, States
 
 
@@ -60,7 +60,7 @@ class Shifted(Wrapper):
 
     def check_lengths(self, q_end: int | None, kv_end: int | None) -> None:
         """The mask inside checks the moved positions."""
-        self.mask.check_lengths(_moved(q_end, self.q), _moved(kv_end, self.kv))
+        self.mask.check_lengths(moved_end(q_end, self.q), moved_end(kv_end, self.kv))
 
     def has_own_tile_states(self) -> bool:
         """Whether the mask inside has, and the grid can be moved onto it."""
@@ -71,10 +71,6 @@ class Shifted(Wrapper):
         if not self.has_own_tile_states():
             return super().tile_states(grid)
         return self.mask.tile_states(replace(grid, q_offset=grid.q_offset + self.q, kv_offset=grid.kv_offset + self.kv))
-
-
-def _moved(end: int | None, offset: Offset) -> int | None:
-    return None if end is None or isinstance(offset, Tensor) else end + offset
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
-from attn_mods import checks
+from attn_mods import checks, compact_lists
 from attn_mods.band import Band
-from attn_mods.block_mask import build_block_mask
+from attn_mods.block_mask import build_block_mask, outside_of_graphs
 from attn_mods.entry import Entry, entry_name
 from attn_mods.parameters import Parameterised
 from attn_mods.provenance import remember
@@ -98,6 +98,7 @@ class Mask(Parameterised):
         """
         return type(self).tile_states is not Mask.tile_states
 
+    @outside_of_graphs
     def block_mask(
         self,
         q_len: int,
@@ -109,8 +110,11 @@ class Mask(Parameterised):
         block_size: int | tuple[int, int] = 128,
         q_offset: Offset | None = None,
         separate_full_blocks: bool = True,
+        compact: bool | None = None,
     ) -> BlockMask:
         """The exact BlockMask, without evaluating q_len x kv_len positions.
+
+        Under ``torch.compile`` it is a graph break; with ``fullgraph=True`` torch refuses it.
 
         Args:
             q_len: Number of queries.
@@ -121,18 +125,21 @@ class Mask(Parameterised):
             block_size: Tokens per block, or (query tokens, key tokens).
             q_offset: Absolute position of the first query. Required for a "self" rule when q_len != kv_len.
             separate_full_blocks: Whether blocks without a hidden pair get lists of their own.
+            compact: Whether the lists are stored only as wide as the longest one, on CUDA devices. If None they are
+                where full ones take 256 MiB and torch's kernels are known to read both alike.
 
         Returns:
             BlockMask equal to eager ``torch.create_block_mask`` list for list.
 
         Raises:
-            ValueError: Lengths, sizes or devices that do not fit the parameters.
+            ValueError: Lengths, sizes or devices that do not fit the parameters; a device that holds no values.
+            TypeError: A length or a size that is no int, a device that is none, a switch that is no bool.
         """
-        remedy = "pass numbers of tokens"
-        q_len = checks.static_integer(self.name, "q_len", q_len, 0, remedy)
-        kv_len = q_len if kv_len is None else checks.static_integer(self.name, "kv_len", kv_len, 0, remedy)
+        q_len, kv_len = checks.lengths_of_call(self.name, q_len, kv_len)
+        B, H = sizes_of_lists(self.name, B, H)
+        checks.boolean(self.name, "separate_full_blocks", separate_full_blocks, "pass False for partial blocks alone")
         placed = self.place(q_len, kv_len, q_offset)
-        return placed.placed_block_mask(q_len, kv_len, B, H, device, block_size, separate_full_blocks)
+        return placed.placed_block_mask(q_len, kv_len, B, H, device, block_size, separate_full_blocks, compact)
 
     def placed_block_mask(
         self,
@@ -143,6 +150,7 @@ class Mask(Parameterised):
         device: torch.device | str | None = None,
         block_size: int | tuple[int, int] = 128,
         separate_full_blocks: bool = True,
+        compact: bool | None = None,
     ) -> BlockMask:
         """``block_mask`` of a placed mask, see ``place``."""
         mask = self.sized(B, H)
@@ -155,22 +163,27 @@ class Mask(Parameterised):
             H=_list_size(self.name, "H", H, own_heads),
             device=self.resolve_device(device),
         )
-        states = mask.tile_states(grid) if mask.has_own_tile_states() else None
-        built = build_block_mask(mask.mask_mod(), grid, states=states, separate_full_blocks=separate_full_blocks)
+        states = (lambda: mask.tile_states(grid)) if mask.has_own_tile_states() else None
+        built = build_block_mask(
+            mask.mask_mod(),
+            grid,
+            states=states,
+            separate_full_blocks=separate_full_blocks,
+            compact=compact_lists.are_wanted(self.name, compact, grid),
+        )
         remember(built, mask.key())
         return built
 
     def place(self, q_len: int, kv_len: int, q_offset: Offset | None = None) -> Mask:
         """This mask with its first query at ``q_offset``, checked against the lengths: the *placed* mask of a call.
 
-        What is placed takes no offset any more: its position 0 is the call's first query.
+        What is placed takes no offset any more: its position 0 is the call's first query. Queries at negative
+        positions see nothing.
 
         Raises:
             ValueError: A "self" rule with q_len != kv_len and no q_offset, or lengths the parameters do not describe.
         """
-        if q_offset is None and self.frame == "self":
-            checks.needs_offset(self.name, q_len, kv_len)
-        offset = 0 if q_offset is None else checks.offset(self.name, "q_offset", q_offset)
+        offset = first_query(self.name, self.frame, q_len, kv_len, q_offset)
         placed = self if isinstance(offset, int) and offset == 0 else self.shift(q=offset)
         placed.check_lengths(q_len, kv_len)
         return placed
@@ -179,20 +192,19 @@ class Mask(Parameterised):
         """``device``, else that of the tensors, else torch's default.
 
         Raises:
-            ValueError: The tensors are elsewhere.
+            ValueError: The tensors are elsewhere, or the device holds no values.
+            TypeError: Something that is no device.
         """
-        own = self.device
-        if device is None:
-            return own if own is not None else torch.get_default_device()
-        wanted = torch.empty(0, device=device).device
-        if own is not None and own != wanted:
-            checks.fail(self.name, f"its tensors must be on {wanted}", own, f'move them with .to("{wanted}")')
-        return wanted
+        return checks.device_of_lists(self.name, self.device, device)
 
     def shift(self, q: Offset = 0, kv: Offset = 0) -> Mask:
         """The mask seen from first query position ``q`` and first key position ``kv``: i = q_idx + q, j = kv_idx + kv.
 
         A position below 0 sees nothing and is seen by nothing.
+
+        Raises:
+            ValueError: More than one number, or one beyond 2^31 - 1 on either side of 0.
+            TypeError: An offset that is no integer.
         """
         moved_q, moved_kv = checks.offset(self.name, "q", q), checks.offset(self.name, "kv", kv)
         return frames.Shifted(self, moved_q, moved_kv)
@@ -250,6 +262,41 @@ class Mask(Parameterised):
 def joint_frame(*frames: Frame) -> Frame:
     """The frame of several rules together: "self" if any is, else "cross" if any is, else "keys"."""
     return "self" if "self" in frames else "cross" if "cross" in frames else "keys"
+
+
+def first_query(name: str, frame: Frame, q_len: int, kv_len: int, q_offset: Offset | None) -> Offset:
+    """The position of a call's first query: ``q_offset``, or 0 if there is none.
+
+    Raises:
+        ValueError: A "self" rule with q_len != kv_len and no q_offset.
+        TypeError: A q_offset that is no integer.
+    """
+    if q_offset is not None:
+        return checks.offset(name, "q_offset", q_offset)
+    if frame == "self":
+        checks.needs_offset(name, q_len, kv_len)
+    return 0
+
+
+def moved_end(end: int | None, offset: Offset) -> int | None:
+    """One past the last position behind an offset; None if only the device knows it."""
+    position = checks.known_offset(offset)
+    return None if end is None or position is None else end + position
+
+
+def sizes_of_lists(name: str, B: int | None, H: int | None) -> tuple[int | None, int | None]:
+    """Batch size and number of heads that lists are asked for, as ints, or None where the parameters decide.
+
+    Raises:
+        ValueError: A size below 0.
+        TypeError: A size that is no int.
+    """
+    remedy = "pass the size of q, or leave it out"
+    batch, heads = (
+        None if size is None else checks.static_integer(name, axis, size, 0, remedy)
+        for axis, size in (("B", B), ("H", H))
+    )
+    return batch, heads
 
 
 def _list_size(name: str, axis: str, asked: int | None, own: int) -> int:

@@ -28,6 +28,10 @@ class KVCache:
 
     Attributes:
         length: Positions held so far: the absolute position of the next query.
+
+    Raises:
+        ValueError: A size below 1, a device that cannot be used here.
+        TypeError: A size that is no int, a dtype that is not floating point.
     """
 
     def __init__(
@@ -40,9 +44,12 @@ class KVCache:
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        shape = (batch, num_kv_heads, max_length, head_dim)
-        self.keys = torch.zeros(shape, device=device, dtype=dtype)
-        self.values = torch.zeros(shape, device=device, dtype=dtype)
+        sizes = {"batch": batch, "num_kv_heads": num_kv_heads, "max_length": max_length, "head_dim": head_dim}
+        shape = [checks.static_integer("KVCache", label, size, 1, "pass a size") for label, size in sizes.items()]
+        where = _checked_device("KVCache", device)
+        _check_dtype("KVCache", dtype)
+        self.keys = torch.zeros(shape, device=where, dtype=dtype)
+        self.values = torch.zeros(shape, device=where, dtype=dtype)
         self.length = 0
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,7 +59,14 @@ class KVCache:
         return held
 
     def advance(self, new: int) -> None:
-        """Count this many written positions as held."""
+        """Count this many written positions as held.
+
+        Raises:
+            ValueError: Fewer than none, or more than it has room for.
+            TypeError: A number that is no int.
+        """
+        new = checks.static_integer("KVCache", "new", new, 0, "pass how many positions were written")
+        self._check_room(self.length + new)
         self.length += new
 
     def write(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,15 +81,16 @@ class KVCache:
 
         Raises:
             ValueError: No room, another shape or device, or keys that a gradient is to flow through.
-            TypeError: Another dtype.
+            TypeError: Another dtype, or no tensors.
         """
+        for label, value in (("k", k), ("v", v)):
+            _check_tensor("KVCache", label, value)
         if k.ndim != 4:
             remedy = "pass [batch, num_kv_heads, new, head_dim]"
             checks.fail("KVCache", "k and v must have 4 dimensions", tuple(k.shape), remedy)
         end = self.length + k.shape[2]
         held = self.keys.shape
-        if end > held[2]:
-            checks.fail("KVCache", f"it holds at most {held[2]} positions", end, "make it with a larger max_length")
+        self._check_room(end)
         if k.shape != v.shape or (k.shape[0], k.shape[1], k.shape[3]) != (held[0], held[1], held[3]):
             shapes = f"k {tuple(k.shape)}, v {tuple(v.shape)}"
             checks.fail("KVCache", f"k and v must fit the cache {tuple(held)}", shapes, "make one for this batch")
@@ -95,6 +110,11 @@ class KVCache:
     def reset(self) -> None:
         """Forget all positions."""
         self.length = 0
+
+    def _check_room(self, end: int) -> None:
+        room = self.keys.shape[2]
+        if end > room:
+            checks.fail("KVCache", f"it holds at most {room} positions", end, "make it with a larger max_length")
 
 
 class Attention(nn.Module):
@@ -118,7 +138,8 @@ class Attention(nn.Module):
         Input [B, q_len, embed_dim], context [B, kv_len, embed_dim], output [B, q_len, embed_dim].
 
     Raises:
-        ValueError: Sizes that do not divide.
+        ValueError: Sizes below 1 or that do not divide, a device that cannot be used here.
+        TypeError: A size that is no int, a dtype that is not floating point, something that is no recipe.
     """
 
     def __init__(
@@ -134,8 +155,12 @@ class Attention(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        if num_kv_heads < 1 or num_heads < 1 or num_heads % num_kv_heads:
+        embed_dim = _checked_size("embed_dim", embed_dim, "pass the size of the input")
+        num_heads = _checked_size("num_heads", num_heads, "pass the number of query heads")
+        if num_kv_heads is None:
+            num_kv_heads = num_heads
+        num_kv_heads = _checked_size("num_kv_heads", num_kv_heads, "pass the number of key heads, or leave it out")
+        if num_heads % num_kv_heads:
             remedy = "choose num_kv_heads that divides num_heads"
             got = f"{num_heads} and {num_kv_heads}"
             checks.fail("nn.Attention", "num_heads must be a multiple of num_kv_heads", got, remedy)
@@ -143,14 +168,18 @@ class Attention(nn.Module):
             remedy = "pass head_dim"
             got = f"{embed_dim} and {num_heads}"
             checks.fail("nn.Attention", "embed_dim must be a multiple of num_heads", got, remedy)
+        head_dim = embed_dim // num_heads if head_dim is None else head_dim
         self.embed_dim, self.num_heads, self.num_kv_heads = embed_dim, num_heads, num_kv_heads
-        self.head_dim = embed_dim // num_heads if head_dim is None else head_dim
-        made: dict[str, Any] = {"bias": bias, "device": device, "dtype": dtype}
+        self.head_dim = _checked_size("head_dim", head_dim, "pass the size of a head, or leave it out")
+        checks.boolean("nn.Attention", "bias", bias, "pass False for projections without one")
+        _check_dtype("nn.Attention", dtype)
+        recipe = Recipe.of(recipe, "nn.Attention")
+        made: dict[str, Any] = {"bias": bias, "device": _checked_device("nn.Attention", device), "dtype": dtype}
         self.q_proj = nn.Linear(embed_dim, num_heads * self.head_dim, **made)
         self.k_proj = nn.Linear(embed_dim, num_kv_heads * self.head_dim, **made)
         self.v_proj = nn.Linear(embed_dim, num_kv_heads * self.head_dim, **made)
         self.o_proj = nn.Linear(num_heads * self.head_dim, embed_dim, **made)
-        self._hold(Recipe.of(recipe), self.q_proj.weight.device if device is not None else None)
+        self._hold(recipe, self.q_proj.weight.device if device is not None else None)
 
     def _hold(self, recipe: Recipe, device: torch.device | None) -> None:
         """Register the recipe's tensors and keep the recipe that refers to them."""
@@ -198,12 +227,14 @@ class Attention(nn.Module):
         Raises:
             ValueError: x or context of other dimensions, a cache together with a context or a q_offset, and as
                 ``attn_mods.attention``. The cache is then as it was.
+            TypeError: x or context of another dtype, something that is no tensor or no cache.
         """
         source = x if context is None else context
-        for label, value in (("x", x), ("context", source)):
-            if value.ndim != 3:
-                remedy = "unsqueeze the missing dimension"
-                checks.fail("nn.Attention", f"{label} must be [B, length, embed_dim]", tuple(value.shape), remedy)
+        self._check_input("x", x, self.q_proj)
+        self._check_input("context", source, self.k_proj)
+        if cache is not None and not isinstance(cache, KVCache):
+            remedy = "make one with new_cache(batch, max_length)"
+            checks.fail("nn.Attention", "cache must be a KVCache", checks.describe(cache), remedy, TypeError)
         q = self._heads(self.q_proj(x), self.num_heads)
         k = self._heads(self.k_proj(source), self.num_kv_heads)
         v = self._heads(self.v_proj(source), self.num_kv_heads)
@@ -229,6 +260,22 @@ class Attention(nn.Module):
         sizes = f"{self.embed_dim}, num_heads={self.num_heads}, num_kv_heads={self.num_kv_heads}"
         return f"{sizes}, head_dim={self.head_dim}, recipe={self._recipe.name}"
 
+    def _check_input(self, label: str, value: object, projection: nn.Module) -> None:
+        tensor = _check_tensor("nn.Attention", label, value)
+        if tensor.ndim != 3 or tensor.shape[2] != self.embed_dim:
+            remedy = "unsqueeze the missing dimension, or project it to embed_dim"
+            rule = f"{label} must be [B, length, embed_dim] with embed_dim = {self.embed_dim}"
+            checks.fail("nn.Attention", rule, tuple(tensor.shape), remedy)
+        if type(projection) is not nn.Linear:  # another layer, such as a quantised one, has inputs of its own
+            return
+        weight = projection.weight
+        if tensor.device != weight.device:
+            remedy = "move it, or the module, with .to"
+            checks.fail("nn.Attention", f"{label} must be on {weight.device} as the module is", tensor.device, remedy)
+        if tensor.dtype != weight.dtype and not torch.is_autocast_enabled(tensor.device.type):
+            remedy = "convert it with .to, or run under autocast"
+            checks.fail("nn.Attention", f"{label} must be {weight.dtype}", tensor.dtype, remedy, TypeError)
+
     def _heads(self, projected: Tensor, heads: int) -> Tensor:
         batch, length, _ = projected.shape
         return projected.view(batch, length, heads, self.head_dim).transpose(1, 2)
@@ -237,3 +284,25 @@ class Attention(nn.Module):
 def _attribute(name: str) -> str:
     """Torch allows no dot in the name of a parameter."""
     return "recipe__" + name.replace(".", "__")
+
+
+def _checked_size(field: str, value: object, remedy: str) -> int:
+    return checks.static_integer("nn.Attention", field, value, 1, remedy)
+
+
+def _checked_device(name: str, device: torch.device | str | None) -> torch.device | None:
+    """The device; that without values too, where modules are described before they are made."""
+    return None if device is None else checks.usable_device(name, device, meta=True)
+
+
+def _check_dtype(name: str, dtype: object) -> None:
+    if dtype is not None and dtype not in checks.FLOAT_DTYPES:
+        remedy = "pass torch.float32, torch.bfloat16, torch.float16 or torch.float64"
+        checks.fail(name, "dtype must be floating point", checks.describe(dtype), remedy, TypeError)
+
+
+def _check_tensor(name: str, label: str, value: object) -> Tensor:
+    if not isinstance(value, Tensor):
+        remedy = "convert it with torch.as_tensor"
+        checks.fail(name, f"{label} must be a tensor", type(value).__name__, remedy, TypeError)
+    return value

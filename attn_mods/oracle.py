@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from attn_mods import checks
+from attn_mods.call_checks import check_call, check_device, check_sizes, check_tensors
 from attn_mods.mask import Mask, Offset
 from attn_mods.preflight import check_user_functions
 from attn_mods.recipe import Recipe
@@ -63,15 +64,20 @@ def reference(
         [B, Hq, q_len]: natural log, scores included, sink excluded, -inf in rows that see nothing.
 
     Raises:
-        ValueError: Shapes or lengths that do not fit the recipe.
+        ValueError: Shapes, lengths or devices that do not fit the recipe.
+        TypeError: Something that is no recipe, dtypes that do not fit.
     """
-    recipe = Recipe.of(recipe)
-    checks.attention_inputs(recipe.name, q, k, v)
+    recipe = Recipe.of(recipe, "reference")
+    check_tensors(recipe.name, q=q, k=k, v=v)
+    check_call(recipe.name, q, k, v)
+    checks.boolean(recipe.name, "return_lse", return_lse, "pass True to get the log-sum-exp too")
+    check_device(recipe, q.device)
     check_user_functions(recipe, q.device)
     recipe = recipe.sized(q.shape[0], q.shape[1])
     q_len, kv_len = q.shape[-2], k.shape[-2]
     placed = recipe.place(q_len, kv_len, q_offset)
-    checks.sizes(recipe.name, placed.batch_and_heads(), q)
+    check_sizes(placed, q)
+    check_device(placed, q.device)
     scores = dense_scores(q.double(), k.double(), placed)
     empty = (scores == -math.inf).all(-1, keepdim=True)
     highest = scores.amax(-1, keepdim=True).detach().masked_fill(empty, 0)

@@ -86,8 +86,14 @@ class Parameterised:
         return replace(self, **changes) if changes else self  # type: ignore[type-var]
 
     def to(self, device: torch.device | str) -> Self:
-        """A copy with every tensor on ``device``."""
-        return self.with_tensors({name: tensor.to(device) for name, tensor in self.tensors().items()})
+        """A copy with every tensor on ``device``.
+
+        Raises:
+            ValueError: A device that cannot be used here, or one without values for tensors whose values are read.
+            TypeError: Something that is no device.
+        """
+        where = checks.usable_device(type(self).__name__, device, meta=True)
+        return self.with_tensors({name: tensor.to(where) for name, tensor in self.tensors().items()})
 
     @property
     def device(self) -> torch.device | None:

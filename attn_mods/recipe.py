@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask
 
 from attn_mods import checks
-from attn_mods.mask import Frame, Mask, Offset, joint_frame
+from attn_mods.mask import Frame, Mask, Offset, first_query, joint_frame
 from attn_mods.masks.document import Document
 from attn_mods.masks.full import Full
 from attn_mods.parameters import Parameterised
@@ -31,7 +31,7 @@ class Recipe(Parameterised):
 
     Raises:
         TypeError: A mask, score, sink or scale of another type.
-        ValueError: A sink of another shape, NaN or infinity in it, a scale that is not finite.
+        ValueError: A sink of another shape, NaN or infinity in it, a scale that is not finite in float32.
     """
 
     mask: Mask | None = None
@@ -50,14 +50,15 @@ class Recipe(Parameterised):
             object.__setattr__(self, "sink", checks.sink("recipe", self.sink))
         if self.scale is not None:
             remedy = "pass a finite number, or None for 1 / sqrt(head dimension)"
-            if isinstance(self.scale, bool) or not isinstance(self.scale, (int, float)):
-                checks.fail("recipe", "scale must be a number", checks.describe(self.scale), remedy, TypeError)
-            if not math.isfinite(self.scale):
-                checks.fail("recipe", "scale must be finite", self.scale, remedy)
+            object.__setattr__(self, "scale", checks.number("recipe", "scale", self.scale, remedy))
 
     @staticmethod
-    def of(value: Recipe | Mask | Score | None) -> Recipe:
+    def of(value: Recipe | Mask | Score | None, caller: str = "recipe") -> Recipe:
         """A Mask or a Score alone as a Recipe; None is plain attention.
+
+        Args:
+            value: What is taken as a recipe.
+            caller: Whose name the message bears.
 
         Raises:
             TypeError: Anything else, a bare function or a tensor among it.
@@ -70,8 +71,8 @@ class Recipe(Parameterised):
             return Recipe(mask=value)
         if isinstance(value, Score):
             return Recipe(score=value)
-        remedy = "wrap a function with Mask.from_mask_mod or Score.from_score_mod"
-        checks.fail("recipe", "a Recipe, Mask or Score is needed", checks.describe(value), remedy, TypeError)
+        got = "a BlockMask" if isinstance(value, BlockMask) else checks.describe(value)
+        checks.fail(caller, "the recipe must be a Recipe, Mask or Score", got, _how_to_make_one(value), TypeError)
 
     def __bool__(self) -> NoReturn:
         remedy = "combine their masks with & | ~ and -, their scores with >>"
@@ -91,11 +92,13 @@ class Recipe(Parameterised):
 
     def batch_and_heads(self) -> tuple[int, int]:
         """(B, H) that mask, score and sink ask for; 1 where nothing depends on the axis."""
-        sizes = [part.batch_and_heads() for part in (self.mask, self.score) if part is not None]
+        parts = {"mask": self.mask, "score": self.score}
+        sizes = {label: part.batch_and_heads() for label, part in parts.items() if part is not None}
         if self.sink is not None:
-            sizes.append((1, self.sink.numel()))
-        batches, heads = zip(*sizes, strict=True) if sizes else ((1,), (1,))
-        return checks.broadcast(self.name, "B", *batches), checks.broadcast(self.name, "H", *heads)
+            sizes["sink"] = 1, self.sink.numel()
+        batches, heads = zip(*sizes.values(), strict=True) if sizes else ((), ())
+        batch = checks.broadcast(self.name, "B", *batches, parts=tuple(sizes))
+        return batch, checks.broadcast(self.name, "H", *heads, parts=tuple(sizes))
 
     def shift(self, q: Offset = 0, kv: Offset = 0) -> Recipe:
         """Mask and score with their first query at position ``q`` and first key at ``kv``."""
@@ -127,9 +130,7 @@ class Recipe(Parameterised):
         Raises:
             ValueError: A "self" rule with q_len != kv_len and no q_offset, or lengths the parameters do not describe.
         """
-        if q_offset is None and self.frame == "self":
-            checks.needs_offset(self.name, q_len, kv_len)
-        offset = 0 if q_offset is None else checks.offset(self.name, "q_offset", q_offset)
+        offset = first_query(self.name, self.frame, q_len, kv_len, q_offset)
         placed = self if isinstance(offset, int) and offset == 0 else self.shift(q=offset)
         for part in (placed.mask, placed.score):
             if part is not None:
@@ -155,15 +156,34 @@ class Recipe(Parameterised):
             block_size: Tokens per block, or (query tokens, key tokens).
 
         Raises:
-            ValueError: The recipe has a sink, which flex_attention has no argument for.
+            ValueError: The recipe has a sink, which flex_attention has no argument for; lengths or a device that do
+                not fit.
+            TypeError: A length that is no int, a device that is none.
         """
         if self.sink is not None:
             remedy = "call attn_mods.attention, or take the sink out and apply out * sigmoid(lse - sink) yourself"
             checks.fail(self.name, "flex_attention has no argument for a sink", "a sink", remedy)
-        kv_len = q_len if kv_len is None else kv_len
+        q_len, kv_len = checks.lengths_of_call(self.name, q_len, kv_len)
         placed = self.place(q_len, kv_len, q_offset)
+        where = checks.device_of_lists(self.name, placed.device, device)
         block_mask = None
         if placed.mask is not None:
-            block_mask = placed.mask.placed_block_mask(q_len, kv_len, device=device, block_size=block_size)
+            block_mask = placed.mask.placed_block_mask(q_len, kv_len, device=where, block_size=block_size)
         score_mod = None if placed.score is None else placed.score.score_mod()
         return {"score_mod": score_mod, "block_mask": block_mask, "scale": self.scale}
+
+
+def _how_to_make_one(value: object) -> str:
+    """What to write instead of something that is no recipe."""
+    if isinstance(value, Tensor):
+        return (
+            "pass a table of True = visible as Mask.from_mask_mod(lambda b, h, q_idx, kv_idx: table[q_idx, kv_idx]) "
+            "and values to add as Score.from_score_mod(lambda score, b, h, q_idx, kv_idx: score + bias[q_idx, kv_idx])"
+        )
+    if isinstance(value, BlockMask):
+        return "pass it as block_mask="
+    if isinstance(value, type) and issubclass(value, (Mask, Score)):
+        return f"make one with {value.__name__}(...)"
+    if isinstance(value, str):
+        return "make one by name with attn_mods.get(name, ...)"
+    return "wrap a function with Mask.from_mask_mod or Score.from_score_mod"

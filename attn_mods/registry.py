@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Iterable
 from typing import Any
@@ -26,6 +25,7 @@ def names(kind: Kind | None = None, tag: str | None = None) -> list[str]:
 
     Raises:
         ValueError: A kind or tag that no entry has.
+        TypeError: A kind or tag that is no text.
     """
     entries = _entries().values()
     _check_choice("kind", kind, {"mask", "score", "model"})
@@ -42,13 +42,11 @@ def info(name: str) -> Entry:
         KeyError: No such entry; the message names near misses.
         TypeError: A name that is no text.
     """
-    if not isinstance(name, str):
-        remedy = "pass one of attn_mods.names()"
-        checks.fail("attn_mods", "the name of an entry must be a text", repr(name), remedy, TypeError)
+    checks.text("attn_mods", "the name of an entry", name, "pass one of attn_mods.names()")
     entries = _entries()
     if name not in entries:
-        near = difflib.get_close_matches(name, entries, n=3, cutoff=0.5)
-        remedy = f"did you mean {' or '.join(near)}?" if near else "see attn_mods.names() for all of them"
+        near = checks.near_misses(name, tuple(entries), 3)
+        remedy = f"did you mean {near}?" if near else "see attn_mods.names() for all of them"
         raise UnknownEntryError(f"attn_mods: there is no entry {name!r}; {remedy}")
     return entries[name]
 
@@ -65,7 +63,7 @@ def get(name: str, **parameters: Any) -> Any:
 
     Raises:
         KeyError: No such entry.
-        TypeError: Parameters the entry does not have.
+        TypeError: A name that is no text, parameters the entry does not have.
     """
     entry = info(name)
     if entry.build is None:
@@ -82,7 +80,12 @@ def get(name: str, **parameters: Any) -> Any:
 
 
 def find(text: str) -> list[str]:
-    """Names of the entries whose name, title, summary, papers, models or tags contain ``text``, case ignored."""
+    """Names of the entries whose name, title, summary, papers, models or tags contain ``text``, case ignored.
+
+    Raises:
+        TypeError: Something else than a text.
+    """
+    checks.text("attn_mods", "what is searched for", text, "pass a word, such as a model's name or an arXiv number")
     return [entry.name for entry in _entries().values() if text.lower() in _searched(entry)]
 
 
@@ -93,7 +96,11 @@ def _searched(entry: Entry) -> str:
 
 
 def _check_choice(what: str, value: str | None, choices: set[str]) -> None:
-    if value is not None and value not in choices:
-        near = difflib.get_close_matches(value, choices, n=2, cutoff=0.5)
-        remedy = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(sorted(choices))}"
+    if value is None:
+        return
+    every = ", ".join(sorted(choices))
+    checks.text("attn_mods", f"the {what} of an entry", value, f"use one of {every}")
+    if value not in choices:
+        near = checks.near_misses(value, tuple(sorted(choices)), 2)
+        remedy = f"did you mean {near}?" if near else f"use one of {every}"
         raise ValueError(f"attn_mods: no entry has the {what} {value!r}; {remedy}")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attn_mods import checks
 from attn_mods.documents import Documents
-from attn_mods.mask import Frame, Offset, joint_frame
+from attn_mods.mask import Frame, Offset, joint_frame, moved_end
 from attn_mods.score import Score, ScoreMod
 
 
@@ -113,9 +113,7 @@ class ShiftedScore(ScoreWrapper):
 
     def check_lengths(self, q_end: int | None, kv_end: int | None) -> None:
         """The score inside checks the moved positions."""
-        moved_q = None if q_end is None or isinstance(self.q, Tensor) else q_end + self.q
-        moved_kv = None if kv_end is None or isinstance(self.kv, Tensor) else kv_end + self.kv
-        self.score.check_lengths(moved_q, moved_kv)
+        self.score.check_lengths(moved_end(q_end, self.q), moved_end(kv_end, self.kv))
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,6 +58,7 @@ class UserFunction(Parameterised):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_of_a_trace", torch.compiler.is_compiling())
+        checks.text("a user's function", "name", self.rule_name, "pass the name that messages call it by")
         if not callable(self.rule):
             remedy = "pass a function of b, h, q_idx and kv_idx"
             checks.fail(self.rule_name, "the rule must be callable", checks.describe(self.rule), remedy, TypeError)

@@ -22,5 +22,6 @@ class UserRule(UserFunction, Mask):  # type: ignore[override]  # a frame of each
 
     def dense(self, q_len: int, kv_len: int) -> Tensor:
         """The rule at every position: there is nothing else to go by."""
-        axes = (torch.arange(n, device=self.device) for n in (*self.batch_and_heads(), q_len, kv_len))
+        device = self.resolve_device(None)
+        axes = (torch.arange(n, device=device) for n in (*self.batch_and_heads(), q_len, kv_len))
         return evaluate_everywhere(self.rule, *axes)

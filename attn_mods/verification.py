@@ -10,7 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
 from attn_mods import backends as all_backends
-from attn_mods import registry
+from attn_mods import checks, registry
 from attn_mods.backend_checks import Problem, check_gradients, check_lse, check_output
 from attn_mods.dispatch import explain
 from attn_mods.entry import Case, Entry
@@ -74,10 +74,16 @@ def verify(
 
     Raises:
         KeyError: No such entry.
-        ValueError: No such backend.
+        ValueError: No such backend, a device that cannot be used here.
+        TypeError: A name that is no text, backends that are no list of names, something that is no device.
     """
     entry = registry.info(name)
+    checks.usable_device("verify", device)
+    device = str(device)
     known = [backend.name for backend in all_backends.ALL]
+    if backends is not None and not _are_names(backends):
+        remedy = f"pass a list of some of {', '.join(known)}"
+        checks.fail("verify", "backends must be a list of names", checks.describe(backends), remedy, TypeError)
     unknown = sorted(set(backends or ()) - set(known))
     if unknown:
         raise ValueError(f"{name}: there is no backend {', '.join(unknown)}; use some of {', '.join(known)}")
@@ -87,6 +93,10 @@ def verify(
         if on_row is not None:
             on_row(row)
     return report
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, (list, tuple, set)) and all(isinstance(each, str) for each in value)
 
 
 def _rows(entry: Entry, device: str, backends: Sequence[str]) -> Iterator[Row]:

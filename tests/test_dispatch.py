@@ -9,11 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+from torch.overrides import TorchFunctionMode
 
 import attn_mods as am
 from attn_mods import Recipe, masks, scores
 from attn_mods.mask import Mask
 from attn_mods.score import Score
+from attn_mods.tiles.operations import READS_A_VALUE
 from tests.attention_inputs import assert_matches_reference, inputs
 
 
@@ -40,7 +42,12 @@ BAD_CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str
     "heads": ((Q[:, :3], K, V), {}, ValueError, r"full: .*query heads must be a multiple.*q \(2, 3, 8, 16\)"),
     "three dimensions": ((Q[0], K[0], V[0]), {}, ValueError, r"must have 4 dimensions"),
     "batch": ((Q[:1], K, V), {}, ValueError, r"same batch size"),
-    "integer q": ((Q.int(), K.int(), V.int()), {}, TypeError, r"q must be floating point, got torch.int32"),
+    "integer q": (
+        (Q.int(), K.int(), V.int()),
+        {},
+        TypeError,
+        r"q must be float16, bfloat16, float32 or float64, got torch.int32",
+    ),
     "mixed dtypes": ((Q, K.bfloat16(), V), {}, TypeError, r"one dtype.*autocast"),
     "devices": (
         (Q, K.to("meta"), V),
@@ -67,7 +74,7 @@ BAD_CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str
         (Q, K, V, Recipe(sink=torch.zeros(3))),
         {},
         ValueError,
-        r"its parameters must have Hq = 4 as q has, or 1, got 3",
+        r"full and sink: its sink must have Hq = 4 as q has, or 1, got 3; give it 4",
     ),
     "device of parameters": (
         (Q, K, V, scores.HeadBias(torch.zeros(4, device="meta"))),
@@ -319,6 +326,73 @@ class TestUserRules:
 
         with pytest.raises(TypeError, match=r"branches: .*torch\.where\(condition, x, y\) for `if`"):
             am.attention(*inputs(8), Score.from_score_mod(branches), backend=backend)
+
+
+class Reads(TorchFunctionMode):
+    """Counts the values that are handed to Python: on a card each is a synchronisation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+        self.count += getattr(function, "__name__", "") in READS_A_VALUE
+        return function(*arguments, **(keywords or {}))
+
+
+def test_a_call_reads_no_values_to_check_them() -> None:
+    table = torch.ones(8, dtype=torch.bool)
+    mask = masks.Document.from_lengths([3, 5]) & masks.SlidingWindow(torch.tensor([1, 2, 3, 4]))
+    users = Mask.from_mask_mod(lambda b, h, q_idx, kv_idx: table[kv_idx], name="users")
+    recipe = Recipe(mask & users, scores.HeadBias(torch.zeros(4)), sink=torch.zeros(4))
+    tensors = inputs(8)
+    am.explain(*tensors, recipe)
+    with Reads() as reads:
+        am.explain(*tensors, recipe)
+    assert reads.count == 0
+    with Reads() as reads:
+        masks.SlidingWindow(torch.tensor([1, 2, 3, 4]))
+    assert reads.count == 1
+
+
+class TestInsideAUsersCompile:
+    """torch reports an error of a traced call as its own "Observed exception"; what went wrong must be found in it."""
+
+    CALLS: ClassVar[dict[str, tuple[Any, type[Exception]]]] = {
+        "window": (lambda q, k, v: am.attention(q, k, v, masks.SlidingWindow(0)), ValueError),
+        "window of a text": (lambda q, k, v: am.attention(q, k, v, masks.SlidingWindow("3")), TypeError),
+        "cap": (lambda q, k, v: am.attention(q, k, v, scores.Softcap(-1.0)), ValueError),
+        "slopes": (lambda q, k, v: am.attention(q, k, v, scores.Alibi(0)), ValueError),
+        "lengths": (lambda q, k, v: am.attention(q[:, :, :3], k, v, masks.Causal()), ValueError),
+        "heads": (lambda q, k, v: am.attention(q[:, :3], k, v), ValueError),
+        "dtypes": (lambda q, k, v: am.attention(q.double(), k, v), TypeError),
+        "no tensor": (lambda q, k, v: am.attention(q, k, None), TypeError),
+        "recipe": (lambda q, k, v: am.attention(q, k, v, "causal"), TypeError),
+        "offset": (lambda q, k, v: am.attention(q, k, v, masks.Causal(), q_offset=1.5), TypeError),
+        "offset too large": (lambda q, k, v: am.attention(q, k, v, masks.Causal(), q_offset=2**40), ValueError),
+        "switch": (lambda q, k, v: am.attention(q, k, v, return_lse=1), TypeError),
+        "backend": (lambda q, k, v: am.attention(q, k, v, backend="flx"), ValueError),
+        "condition": (lambda q, k, v: am.attention(q, k, v, masks.Causal() and masks.Full()), TypeError),
+        "sink": (lambda q, k, v: am.attention(q, k, v, Recipe(sink=torch.zeros(3))), ValueError),
+        "options": (lambda q, k, v: am.attention(q, k, v, kernel_options=[1]), TypeError),
+        "reference": (lambda q, k, v: am.reference(q, k, v, masks.SlidingWindow(-1)), ValueError),
+    }
+
+    @pytest.mark.parametrize("fullgraph", [True, False], ids=["fullgraph", "graph breaks"])
+    @pytest.mark.parametrize("name", CALLS)
+    def test_the_text_arrives(self, name: str, fullgraph: bool) -> None:
+        function, error = self.CALLS[name]
+        with pytest.raises(error) as plain:
+            function(*inputs(8))
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match=r".") as compiled:
+            torch.compile(function, fullgraph=fullgraph, backend="eager")(*inputs(8))
+        torch._dynamo.reset()
+        if fullgraph:
+            assert str(plain.value) in str(compiled.value).replace("\\'", "'")
+        else:
+            assert type(compiled.value) is error
+            assert str(compiled.value) == str(plain.value)
 
 
 def test_c65_learnable_scores_train_on_a_cpu() -> None:

@@ -6,11 +6,14 @@ Cases that belong to one module or one entry are tested beside it; the last test
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
+from torch._dynamo.exc import Unsupported
+from torch._dynamo.testing import CompileCounter
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
 import attn_mods as am
@@ -18,6 +21,7 @@ from attn_mods import Mask, Recipe, Score, masks, scores
 from attn_mods.documents import document_of
 from attn_mods.entry import Entry
 from attn_mods.entry_checks import expand, rule_matrix
+from attn_mods.mask import MaskMod
 from benchmarks.clock import CLEAR_REFS, peak_memory
 from tests.block_mask_equality import assert_same_block_mask
 
@@ -122,18 +126,33 @@ def test_c15_ids_exactly_as_long_as_the_sequence(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_c16_documents_are_isolated_to_the_bit(backend: str) -> None:
-    lengths = [1, 127, 128, 44]
+@pytest.mark.parametrize(
+    ("lengths", "changed"),
+    [
+        ([1, 127, 128, 44], 2),
+        ([1, 1, 1, 125, 128, 1, 1, 42], 4),
+        ([127, 1, 1, 127, 1, 40, 1, 1, 1], 3),
+        ([127, 1, 1, 127, 1, 40, 1, 1, 1], 2),
+        ([1, 299], 0),
+        ([299, 1], 1),
+        ([1] * 300, 128),
+    ],
+    ids=["one_at_start", "runs_of_one", "ones_at_block_edges", "one_in_a_run", "first_token", "last_token", "all_ones"],
+)
+def test_c16_documents_are_isolated_to_the_bit(lengths: list[int], changed: int, backend: str) -> None:
     mask = masks.Document.from_lengths(lengths) & masks.Causal()
+    start = sum(lengths[:changed])
+    inside = torch.zeros(300, dtype=torch.bool)
+    inside[start : start + lengths[changed]] = True
     q, k, v = inputs(300)
     before = run((q, k, v), mask, backend)
-    k, v = k.clone(), v.clone()
-    k[:, :, 128:256] = 1e4 * torch.randn_like(k[:, :, 128:256])
-    v[:, :, 128:256] = 1e4 * torch.randn_like(v[:, :, 128:256])
+    noise = 1e4 * torch.randn(2, *k.shape)
+    k, v = (torch.where(inside[:, None], loud, tensor) for loud, tensor in zip(noise, (k, v), strict=True))
     after = run((q, k, v), mask, backend)
-    assert torch.equal(before[:, :, :128], after[:, :, :128])
-    assert torch.equal(before[:, :, 256:], after[:, :, 256:])
-    assert not torch.equal(before[:, :, 128:256], after[:, :, 128:256])
+    assert torch.equal(before[:, :, ~inside], after[:, :, ~inside])
+    assert not torch.equal(before[:, :, inside], after[:, :, inside])
+    alone = torch.tensor([length == 1 for length in lengths for _ in range(length)])
+    torch.testing.assert_close(after[:, :, alone], v[:, :, alone], atol=0, rtol=1e-6, msg="a token alone is its value")
 
 
 def test_c17_padding_of_ones_changes_nothing() -> None:
@@ -174,6 +193,30 @@ def test_c26_precedence_is_pointed_out() -> None:
         for rule in (without_parentheses, with_parentheses)
     ]
     assert [int(matrix.sum()) for matrix in ruled] == [16, 10]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_c27_eager_scores_of_bfloat16_inputs_are_not_rounded(dtype: torch.dtype) -> None:
+    """The compiled half is beside the entry."""
+    length = 2048
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(1, 1, length, 64, generator=generator).bfloat16() for _ in range(3))
+    score = scores.Alibi(slopes=torch.tensor([0.5], dtype=dtype), form="key_only")
+    expected = am.reference(q, k, v, Recipe(masks.Causal(), score))
+    assert not isinstance(expected, tuple)
+
+    def error(score: Score) -> float:
+        return float((run((q, k, v), Recipe(masks.Causal(), score), "eager").double() - expected).abs().max())
+
+    def cast_to_scores(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        return (score + 0.5 * kv_idx).to(score.dtype)
+
+    def cast_to_inputs(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        return (score + 0.5 * kv_idx).to(torch.bfloat16).float()
+
+    assert error(score) <= 0.02
+    assert error(Score.from_score_mod(cast_to_scores)) <= 0.02
+    assert error(Score.from_score_mod(cast_to_inputs)) > 1
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -228,15 +271,68 @@ def test_c36_c37_empty_rows_are_zero(backend: str, number: int, length: int, emp
     torch.testing.assert_close(out.double(), am.reference(*tensors, mask), atol=1e-5, rtol=0)
 
 
-def test_c53_new_closures_every_step_give_torchs_lists() -> None:
-    for step in range(5):
-        window = 10 + 30 * step
+def windowed(window: int | Tensor) -> MaskMod:
+    """A new closure over a number."""
 
-        def rule(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor, window: int = window) -> Tensor:
-            return (q_idx >= kv_idx) & (q_idx - kv_idx < window)
+    def rule(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        return (q_idx >= kv_idx) & (q_idx - kv_idx < window)
 
-        got = am.create_block_mask(rule, None, None, 300, 300, "cpu", BLOCK_SIZE=32)
-        assert_same_block_mask(got, create_block_mask(rule, None, None, 300, 300, "cpu", BLOCK_SIZE=32))
+    return rule
+
+
+def packed(length: int) -> MaskMod:
+    """A new closure over a table."""
+    ids = torch.arange(300) // length
+
+    def rule(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        return (q_idx >= kv_idx) & (ids[q_idx] == ids[kv_idx])
+
+    return rule
+
+
+@pytest.mark.parametrize(
+    "make",
+    [windowed, lambda number: windowed(torch.tensor(number)), packed],
+    ids=["an int", "a 0-d tensor", "document ids"],
+)
+def test_c53_new_closures_every_step_give_torchs_lists(make: Callable[[int], MaskMod]) -> None:
+    """Compiled, it decides by values in Python as ever: it is called as it is, no graph is made, nothing made anew."""
+    torch._dynamo.reset()
+    graphs = CompileCounter()
+    compiled = torch.compile(am.create_block_mask, backend=graphs)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for number in (10, 40, 70, 100, 130):
+            rule = make(number)
+            got = compiled(rule, None, None, 300, 300, "cpu", BLOCK_SIZE=32)
+            assert_same_block_mask(got, create_block_mask(rule, None, None, 300, 300, "cpu", BLOCK_SIZE=32))
+    assert graphs.frame_count == 0
+
+
+def test_c53_new_closures_in_a_compiled_step() -> None:
+    def step(x: Tensor, window: Tensor) -> Tensor:
+        lists = am.create_block_mask(windowed(window), None, None, 300, 300, "cpu", BLOCK_SIZE=32)
+        return x * 2 + lists.kv_num_blocks
+
+    torch._dynamo.reset()
+    graphs = CompileCounter()
+    compiled = torch.compile(step, backend=graphs)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for number in (10, 40, 70, 100, 130):
+            x, window = torch.randn(10), torch.tensor(number)
+            lists = create_block_mask(windowed(window), None, None, 300, 300, "cpu", BLOCK_SIZE=32)
+            torch.testing.assert_close(compiled(x, window), x * 2 + lists.kv_num_blocks)
+    assert graphs.frame_count == 1
+
+
+@pytest.mark.parametrize(
+    "build",
+    [lambda: am.create_block_mask(windowed(5), None, None, 300, 300, "cpu"), lambda: masks.Causal().block_mask(300)],
+    ids=["create_block_mask", "Mask.block_mask"],
+)
+def test_c53_lists_inside_one_graph_are_refused(build: Callable[[], BlockMask]) -> None:
+    compiled = torch.compile(lambda: build().kv_num_blocks + 1, fullgraph=True, backend="eager")
+    with pytest.raises(Unsupported, match="build it before the compiled function and pass it in"):
+        compiled()
 
 
 @pytest.mark.skipif(not CLEAR_REFS.exists(), reason="the peak memory of a process is read from Linux's /proc")
@@ -252,8 +348,10 @@ def test_c61_memory_of_a_long_mask(mask: Mask) -> None:
 
 def test_c64_masks_are_made_where_their_tensors_are() -> None:
     assert masks.SlidingWindow(torch.tensor(4)).block_mask(40).kv_indices.device.type == "cpu"
-    with pytest.raises(ValueError, match=r'sliding_window: its tensors must be on meta, got cpu; .*\.to\("meta"\)'):
-        masks.SlidingWindow(torch.tensor(4)).block_mask(40, device="meta")
+    elsewhere = torch.ones(40, dtype=torch.bool, device="meta")
+    mask = Mask.from_mask_mod(lambda b, h, q_idx, kv_idx: elsewhere[kv_idx], name="users")
+    with pytest.raises(ValueError, match=r'users: its tensors must be on cpu, got meta; .*\.to\("cpu"\)'):
+        mask.block_mask(40, device="cpu")
 
 
 def test_every_cpu_case_has_a_test() -> None:

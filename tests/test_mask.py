@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from torch.nn.attention.flex_attention import create_block_mask
 
 from attn_mods import Mask, masks
 from attn_mods.entry import Entry
-from attn_mods.entry_checks import rule_matrix
+from attn_mods.entry_checks import dense_of, rule_matrix
 from tests.block_mask_equality import assert_same_block_mask
-from tests.test_mask_grid import dense_of
+from tests.refusals import assert_refused
 
 COMPOSITIONS = 400
 CU_SEQLENS = torch.tensor([0, 3, 3, 8, 20])
@@ -172,7 +173,7 @@ def test_bad_boundaries(boundaries: Tensor, message: str) -> None:
     ("lengths", "message"),
     [
         ([-1, 5], "lengths must be >= 0, got a smallest value of -1; pass the number of tokens of each document"),
-        ([], "lengths must name at least one document"),
+        ([], "lengths must not be empty"),
         ([1.5, 2.0], "lengths must be an integer tensor"),
         ([[1, 2]], "lengths must have 1 dimensions"),
     ],
@@ -183,6 +184,111 @@ def test_bad_document_lengths_are_called_lengths(lengths: list[int], message: st
         masks.Document.from_lengths(lengths)
     with pytest.raises((ValueError, TypeError), match=f"shared_prefix: {message}"):
         masks.SharedPrefix.from_lengths(lengths, [-1, -1])
+
+
+def meta(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+    return torch.zeros(shape, dtype=dtype, device="meta")
+
+
+FLAGS = meta(8, 8, dtype=torch.bool)
+WITHOUT_VALUES: dict[str, tuple[Callable[[], object], str]] = {
+    "window": (lambda: masks.SlidingWindow(meta()), "sliding_window: window"),
+    "window of each head": (lambda: masks.SlidingWindow(meta(4)), "sliding_window: window"),
+    "boundaries": (lambda: masks.Document(meta(4)), "document: cu_seqlens"),
+    "boundaries of a composition": (lambda: masks.document_causal(meta(4)), "document: cu_seqlens"),
+    "ids": (lambda: masks.Document.from_ids(meta(8)), "document: ids"),
+    "lengths": (lambda: masks.Document.from_lengths(meta(2)), "document: lengths"),
+    "table": (lambda: masks.SelectedBlocks(FLAGS[None, None], 4, 4), "selected_blocks: table"),
+    "indices": (lambda: masks.SelectedBlocks.from_indices(meta(1, 1, 2, 2), 4, 4, 8), "selected_blocks: indices"),
+    "flags": (lambda: masks.GlobalPlusWindow(1, FLAGS[0]), "global_plus_window: is_global"),
+    "spans": (lambda: masks.MultimodalSpans(meta(8)), "multimodal_spans: span"),
+    "groups": (lambda: masks.CumsumAr(meta(8)), "cumsum_ar: mask_ar"),
+    "groups of bools": (lambda: masks.CumsumAr(FLAGS[0]), "cumsum_ar: mask_ar"),
+    "valid": (lambda: masks.CumsumAr(torch.zeros(8).long(), FLAGS[0]), "cumsum_ar: valid"),
+    "ancestors": (lambda: masks.TreeVerification(FLAGS, 2), "tree_verification: ancestors"),
+    "parents": (lambda: masks.TreeVerification.from_parents(meta(4), 2), "tree_verification: parents"),
+    "prefixes": (lambda: masks.SharedPrefix(torch.tensor([0, 8]), meta(1)), "shared_prefix: prefix_document"),
+    "per_document": (lambda: masks.Causal().per_document(meta(3)), "per_document: cu_seqlens"),
+    "shift": (lambda: masks.Causal().shift(q=meta()), "causal: q"),
+    "moved": (lambda: masks.SlidingWindow(torch.tensor(3)).to("meta"), "sliding_window: window"),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_VALUES)
+def test_parameters_must_hold_values(name: str) -> None:
+    make, field = WITHOUT_VALUES[name]
+    message = f"^{field} must hold values, got a tensor of .* on the meta device; pass a dense tensor"
+    assert_refused(make, ValueError, message)
+
+
+def test_parameters_must_be_dense() -> None:
+    message = (
+        "^sliding_window: window must hold values, got a tensor of dtype torch.int64 that is torch.sparse_coo; pass"
+    )
+    assert_refused(lambda: masks.SlidingWindow(torch.ones(4, dtype=torch.int64).to_sparse()), ValueError, message)
+
+
+def test_a_users_rule_on_a_table_without_values() -> None:
+    table = meta(8)
+    mask = Mask.from_mask_mod(lambda b, h, q_idx, kv_idx: table[q_idx] >= kv_idx, name="users")
+    message = "^users: device must be one that holds values, got 'meta'; pass a device of this machine"
+    for use in (lambda: mask.block_mask(8), lambda: mask.dense(8, 8), lambda: (mask & masks.Causal()).block_mask(8)):
+        with pytest.raises(ValueError, match=message.replace("users", ".*users.*")):
+            use()
+
+
+BAD_TABLES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
+    "no prefixes": (
+        lambda: masks.SharedPrefix.from_lengths([3, 5], None),  # type: ignore[arg-type]
+        TypeError,
+        "^shared_prefix: prefix_document must be a sequence of ints or an integer tensor, got None; pass one document",
+    ),
+    "text of prefixes": (
+        lambda: masks.SharedPrefix.from_lengths([3, 5], "ab"),  # type: ignore[arg-type]
+        TypeError,
+        "^shared_prefix: prefix_document must be a sequence of ints .*, got 'ab'",
+    ),
+    "no parents": (
+        lambda: masks.TreeVerification.from_parents(None, 2),  # type: ignore[arg-type]
+        TypeError,
+        "^tree_verification: parents must be a sequence of ints or an integer tensor, got None; sort the nodes",
+    ),
+    "text of parents": (
+        lambda: masks.TreeVerification.from_parents("ab", 2),  # type: ignore[arg-type]
+        TypeError,
+        "^tree_verification: parents must be a sequence of ints .*, got 'ab'",
+    ),
+    "no node": (
+        lambda: masks.TreeVerification.from_parents([], 2),
+        ValueError,
+        r"^tree_verification: parents must not be empty, got \[\]",
+    ),
+    "no tree": (
+        lambda: masks.TreeVerification.from_parents(torch.zeros(0, 3, dtype=torch.int64), 2),
+        ValueError,
+        r"^tree_verification: parents must not be empty, got a tensor of shape \(0, 3\)",
+    ),
+    "empty tree": (
+        lambda: masks.TreeVerification(torch.zeros(0, 0, dtype=torch.bool), 2),
+        ValueError,
+        r"^tree_verification: ancestors must hold at least one node, got \(0, 0\)",
+    ),
+    "empty table": (
+        lambda: masks.SelectedBlocks(torch.zeros(0, 1, 2, 2, dtype=torch.bool), 4, 4),
+        ValueError,
+        r"^selected_blocks: table must not be empty, got \(0, 1, 2, 2\)",
+    ),
+    "text of a block": (
+        lambda: masks.SelectedBlocks.from_indices(torch.zeros(1, 1, 2, 2, dtype=torch.int64), "4", 4, 8),  # type: ignore[arg-type]
+        TypeError,
+        "^selected_blocks: q_block must be an int",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TABLES)
+def test_bad_tables(name: str) -> None:
+    assert_refused(*BAD_TABLES[name])
 
 
 def test_a_prefix_that_is_no_document_number_is_not_rounded() -> None:

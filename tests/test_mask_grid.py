@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,17 +12,19 @@ from torch.nn.attention.flex_attention import create_block_mask
 
 from attn_mods import masks
 from attn_mods.entry import Case, Entry
-from attn_mods.entry_checks import check_picture, rule_matrix
+from attn_mods.entry_checks import check_picture, dense_of, rule_matrix
 from attn_mods.mask import Mask
 from attn_mods.tiles import Grid
 from tests.block_mask_equality import assert_same_block_mask, assert_sound
 
 LENGTHS = (1, 5, 45, 97, 128, 129, 300)
+SQUARE = [(q_len, kv_len) for q_len in LENGTHS for kv_len in LENGTHS]
 BLOCK_SIZES = ((16, 16), (32, 32), (64, 128), (128, 64), (256, 128))
 
 ENTRIES: list[Entry] = [item if isinstance(item, Entry) else item.entry for item in masks.ALL]
 ENDS_AT_KV_LEN = {
     "area",
+    "block_diffusion",
     "cumsum_ar",
     "document",
     "document_causal",
@@ -33,6 +34,11 @@ ENDS_AT_KV_LEN = {
     "sliding_tile",
 }
 """Entries whose parameters say something of each of kv_len positions, and of no query beyond."""
+DEFINED = {
+    "block_diffusion": lambda q_len, kv_len: kv_len % 2 == 0,  # the keys are two halves of equal length
+    "tree_verification": lambda q_len, kv_len: q_len <= kv_len,  # the queries are the last keys, after a prefix
+}
+"""Entries that have no parameters for some pairs of lengths, and the pairs for which they have."""
 CASES = [(entry, name) for entry in ENTRIES for name in entry.cases]
 
 
@@ -40,9 +46,14 @@ def case_id(value: Any) -> str:
     return value.name if isinstance(value, Entry) else str(value)
 
 
-def lengths_of(case: Case) -> Iterator[tuple[int, int]]:
-    """The full square of lengths, or those that the parameters fix."""
-    return iter(case.lengths or [(q_len, kv_len) for q_len in LENGTHS for kv_len in LENGTHS])
+def lengths_of(case: Case) -> list[tuple[int, int]]:
+    """The full square of lengths, and those of the case's own that are not in it."""
+    return SQUARE + [lengths for lengths in case.lengths or () if lengths not in SQUARE]
+
+
+def is_defined(entry: Entry, q_len: int, kv_len: int) -> bool:
+    """Whether the entry has parameters for these lengths; if not it must refuse them."""
+    return entry.name not in DEFINED or DEFINED[entry.name](q_len, kv_len)
 
 
 def offsets_of(mask: Mask, q_len: int, kv_len: int) -> list[int | None]:
@@ -68,30 +79,27 @@ def place(entry: Entry, mask: Mask, q_len: int, kv_len: int, offset: int | None)
     return mask.place(q_len, kv_len, offset)
 
 
-def placements(case: Case, frame: str) -> int:
+def assert_undefined(entry: Entry, case: Case, q_len: int, kv_len: int) -> None:
+    """No parameters can be made for these lengths, or those that can do not fit them."""
+    rule = r"(length|prefix|its parameters describe) .*, got (a smallest value of )?-?\d+; "
+    with pytest.raises(ValueError, match=f"^{entry.name}: {rule}"):
+        case.make(q_len, kv_len, "cpu").place(q_len, kv_len, 0)
+
+
+def placements(lengths: list[tuple[int, int]], frame: str) -> int:
     """How often a mask is placed: once for equal lengths and where it takes no offset, else at two offsets."""
-    if case.lengths is None:
-        square, diagonal = len(LENGTHS) ** 2, len(LENGTHS)
-    else:
-        square, diagonal = len(case.lengths), sum(q_len == kv_len for q_len, kv_len in case.lengths)
-    return 2 * square - diagonal if frame == "self" else square
+    diagonal = sum(q_len == kv_len for q_len, kv_len in lengths)
+    return 2 * len(lengths) - diagonal if frame == "self" else len(lengths)
 
 
-def refusals(entry: Entry, case: Case) -> int:
-    """How many placements are refused: of two different lengths in the square one puts the queries beyond the keys."""
-    if case.lengths is None and entry.name in ENDS_AT_KV_LEN:
-        return len(LENGTHS) * (len(LENGTHS) - 1) // 2
+def refusals(entry: Entry, case: Case, lengths: list[tuple[int, int]]) -> int:
+    """How many placements are refused: more queries than keys, the first of both at one position."""
+    if entry.name in ENDS_AT_KV_LEN:
+        return sum(q_len > kv_len for q_len, kv_len in lengths)
     if entry.name == "selected_blocks":
-        tables = [(q_len, case.make(q_len, kv_len, "cpu")) for q_len in LENGTHS for kv_len in LENGTHS]
+        tables = [(q_len, case.make(q_len, kv_len, "cpu")) for q_len, kv_len in lengths]
         return sum(q_len > mask.table.shape[-2] * mask.q_block for q_len, mask in tables)
     return 0
-
-
-def dense_of(mask: Mask, q_len: int, kv_len: int) -> Tensor:
-    dense = mask.dense(q_len, kv_len)
-    while dense.ndim < 4:
-        dense = dense[None]
-    return dense.expand(*mask.batch_and_heads(), q_len, kv_len)
 
 
 def check_blocks(mask: Mask, dense: Tensor, block_size: tuple[int, int], place_name: str) -> None:
@@ -112,10 +120,15 @@ def check_blocks(mask: Mask, dense: Tensor, block_size: tuple[int, int], place_n
 @pytest.mark.parametrize(("entry", "case_name"), CASES, ids=case_id)
 def test_grid(entry: Entry, case_name: str, record_property: Any) -> None:
     case = entry.cases[case_name]
-    lengths = list(lengths_of(case))
+    lengths = lengths_of(case)
+    defined = [pair for pair in lengths if is_defined(entry, *pair)]
     executed = refused = 0
     frames = set()
     for q_len, kv_len in lengths:
+        if (q_len, kv_len) not in defined:
+            assert_undefined(entry, case, q_len, kv_len)
+            refused += 1
+            continue
         mask = case.make(q_len, kv_len, "cpu")
         frames.add(mask.frame)
         for offset in offsets_of(mask, q_len, kv_len):
@@ -131,9 +144,10 @@ def test_grid(entry: Entry, case_name: str, record_property: Any) -> None:
                 check_blocks(placed, dense, block_size, f"{where} block_size={block_size}")
                 executed += 1
     (frame,) = frames
-    assert refused == refusals(entry, case)
-    assert executed == (placements(case, frame) - refused) * len(BLOCK_SIZES)
-    assert executed >= len(lengths)
+    misplaced = refusals(entry, case, defined)
+    assert refused == misplaced + len(lengths) - len(defined)
+    assert executed == (placements(defined, frame) - misplaced) * len(BLOCK_SIZES)
+    assert executed >= len(defined)
     record_property("grid cases", executed)
     record_property("grid cases refused", refused)
 
@@ -145,8 +159,19 @@ def test_picture(entry: Entry) -> None:
 
 
 def test_the_grid_is_the_full_square() -> None:
-    assert placements(Case(lambda q_len, kv_len, device: None), "self") == 49 + 49 - 7
-    assert placements(Case(lambda q_len, kv_len, device: None), "cross") == 49
-    without_square = {entry.name for entry, case_name in CASES if entry.cases[case_name].lengths}
-    assert without_square == {"block_diffusion", "neighborhood", "sliding_tile", "tree_verification"}
-    assert {entry.name for entry in ENTRIES} >= ENDS_AT_KV_LEN
+    assert placements(SQUARE, "self") == 49 + 49 - 7
+    assert placements(SQUARE, "cross") == 49
+    for entry, case_name in CASES:
+        case = entry.cases[case_name]
+        pairs = lengths_of(case)
+        assert pairs[:49] == SQUARE
+        assert set(pairs[49:]) == set(case.lengths or ()) - set(SQUARE)
+        assert all(is_defined(entry, *pair) for pair in pairs[49:])
+        if entry.name in ENDS_AT_KV_LEN - DEFINED.keys():
+            assert refusals(entry, case, pairs) == 7 * 6 // 2
+    undefined = {entry.name: sum(not is_defined(entry, *pair) for pair in SQUARE) for entry in ENTRIES}
+    assert {name: count for name, count in undefined.items() if count} == {
+        "block_diffusion": 7 * 5,
+        "tree_verification": 7 * 6 // 2,
+    }
+    assert {entry.name for entry in ENTRIES} >= ENDS_AT_KV_LEN | DEFINED.keys()

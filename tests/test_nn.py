@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,6 +16,7 @@ from torch import Tensor, nn
 import attn_mods as am
 from attn_mods import Recipe, masks, scores
 from attn_mods.nn import Attention, KVCache
+from tests.refusals import assert_refused
 
 
 def layer(recipe: Recipe | None = None, **arguments: object) -> Attention:
@@ -216,19 +220,139 @@ class TestCacheErrors:
 
 @pytest.mark.parametrize("shape", [(12, 32), (1, 2, 12, 32)], ids=str)
 def test_other_dimensions_than_three(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"nn\.Attention: x must be \[B, length, embed_dim\], got"):
+    with pytest.raises(ValueError, match=r"nn\.Attention: x must be \[B, length, embed_dim\] with embed_dim = 32, got"):
         layer()(torch.zeros(shape))
     with pytest.raises(ValueError, match=r"nn\.Attention: context must be"):
         layer()(torch.zeros(2, 3, 32), context=torch.zeros(shape))
 
 
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [((32, 4, 3), "num_heads must be a multiple of num_kv_heads, got 4 and 3"), ((30, 4, 2), "pass head_dim")],
-)
-def test_sizes_that_do_not_divide(sizes: tuple[int, int, int], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Attention(*sizes)
+SIZES: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "no width": ({"embed_dim": 0}, ValueError, "embed_dim must be >= 1, got 0; pass the size of the input"),
+    "negative width": ({"embed_dim": -32}, ValueError, "embed_dim must be >= 1, got -32"),
+    "text as width": ({"embed_dim": "32"}, TypeError, "embed_dim must be an int, got '32'"),
+    "bool as width": ({"embed_dim": True}, TypeError, "embed_dim must be an int, got True"),
+    "no heads": ({"num_heads": 0}, ValueError, "num_heads must be >= 1, got 0; pass the number of query heads"),
+    "half a head": ({"num_heads": 4.0}, TypeError, r"num_heads must be an int, got 4\.0"),
+    "None as heads": ({"num_heads": None}, TypeError, "num_heads must be an int, got None"),
+    "no key heads": ({"num_kv_heads": 0}, ValueError, "num_kv_heads must be >= 1, got 0; pass the number of key heads"),
+    "negative key heads": ({"num_kv_heads": -2}, ValueError, "num_kv_heads must be >= 1, got -2"),
+    "key heads that do not divide": (
+        {"num_kv_heads": 3},
+        ValueError,
+        "num_heads must be a multiple of num_kv_heads, got 4 and 3; choose num_kv_heads that divides num_heads",
+    ),
+    "heads that do not divide": (
+        {"embed_dim": 30},
+        ValueError,
+        "embed_dim must be a multiple of num_heads, got 30 and 4; pass head_dim",
+    ),
+    "empty heads": ({"head_dim": 0}, ValueError, "head_dim must be >= 1, got 0; pass the size of a head"),
+    "text as head": ({"head_dim": "8"}, TypeError, "head_dim must be an int, got '8'"),
+    "dtype by name": ({"dtype": "float32"}, TypeError, r"dtype must be floating point, got 'float32'; pass torch\.f"),
+    "integer dtype": ({"dtype": torch.int32}, TypeError, r"dtype must be floating point, got torch\.int32"),
+    "no recipe": ({"recipe": 3}, TypeError, "the recipe must be a Recipe, Mask or Score, got 3"),
+    "class of a mask": (
+        {"recipe": masks.Causal},
+        TypeError,
+        r"the recipe must be a Recipe, Mask or Score, got <class .*; make one with Causal\(\.\.\.\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_bad_modules(name: str) -> None:
+    change, error, message = SIZES[name]
+    arguments = {"embed_dim": 32, "num_heads": 4, "num_kv_heads": 2} | change
+    assert_refused(lambda: Attention(**arguments), error, rf"^nn\.Attention: {message}")
+
+
+X = torch.zeros(2, 8, 32)
+INPUTS: dict[str, tuple[Callable[[Attention], object], type[Exception], str]] = {
+    "None": (lambda module: module(None), TypeError, r"^nn\.Attention: x must be a tensor, got NoneType; convert it"),
+    "array": (
+        lambda module: module(np.zeros((2, 8, 32))),
+        TypeError,
+        "x must be a tensor, got ndarray; convert it",
+    ),
+    "text as context": (lambda module: module(X, context="a"), TypeError, "context must be a tensor, got str"),
+    "width": (
+        lambda module: module(X[..., :16]),
+        ValueError,
+        r"^nn\.Attention: x must be \[B, length, embed_dim\] with embed_dim = 32, got \(2, 8, 16\); unsqueeze",
+    ),
+    "width of the context": (
+        lambda module: module(X, context=X[..., :16]),
+        ValueError,
+        r"context must be \[B, length, embed_dim\] with embed_dim = 32, got \(2, 8, 16\)",
+    ),
+    "batch of the context": (lambda module: module(X, context=X[:1]), ValueError, "must have the same batch size"),
+    "dtype": (lambda module: module(X.double()), TypeError, "x must be torch.float32, got torch.float64; convert it"),
+    "integers": (lambda module: module(X.long()), TypeError, "x must be torch.float32, got torch.int64"),
+    "device": (lambda module: module(X.to("meta")), ValueError, "x must be on cpu as the module is, got meta; move it"),
+    "no query": (lambda module: module(X[:, :0]), ValueError, "there must be at least one query and one key"),
+    "no sample": (lambda module: module(X[:0]), ValueError, "at least one batch row, head and dimension"),
+    "number as cache": (lambda module: module(X, cache=3), TypeError, "cache must be a KVCache, got 3; make one with"),
+    "offset": (lambda module: module(X, q_offset="a"), TypeError, "q_offset must be an integer, got 'a'"),
+    "block mask": (lambda module: module(X, block_mask=3), TypeError, "block_mask must be a BlockMask, got 3"),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_bad_inputs(name: str) -> None:
+    call, error, message = INPUTS[name]
+    assert_refused(lambda: call(layer()), error, message)
+
+
+def test_autocast_takes_other_dtypes() -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert layer()(torch.randn(2, 8, 32).bfloat16()).dtype == torch.bfloat16
+
+
+def test_a_layer_put_in_place_of_a_projection_checks_for_itself() -> None:
+    class Rounded(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.float())
+
+    module = layer()
+    for name in ("q_proj", "k_proj", "v_proj"):
+        setattr(module, name, Rounded(32, getattr(module, name).out_features))
+    assert module(torch.randn(2, 8, 32, dtype=torch.float64)).shape == (2, 8, 32)
+
+
+CACHES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
+    "no sample": (lambda: KVCache(0, 2, 8, 8), ValueError, "batch must be >= 1, got 0"),
+    "negative": (lambda: layer().new_cache(-1, 8), ValueError, "batch must be >= 1, got -1"),
+    "text": (lambda: layer().new_cache("a", 8), TypeError, "batch must be an int, got 'a'"),
+    "float": (
+        lambda: layer().new_cache(1, 8.0),
+        TypeError,
+        r"max_length must be an int, got 8\.0",
+    ),
+    "no room": (lambda: layer().new_cache(1, 0), ValueError, "max_length must be >= 1, got 0"),
+    "no heads": (lambda: KVCache(1, 0, 8, 8), ValueError, "num_kv_heads must be >= 1, got 0"),
+    "no width": (lambda: KVCache(1, 2, 8, 0), ValueError, "head_dim must be >= 1, got 0"),
+    "dtype by name": (lambda: KVCache(1, 2, 8, 8, dtype="half"), TypeError, "dtype must be floating point, got 'half'"),
+    "integer dtype": (lambda: KVCache(1, 2, 8, 8, dtype=torch.int64), TypeError, "dtype must be floating point, got"),
+    "text as keys": (lambda: KVCache(1, 2, 8, 8).append("a", "b"), TypeError, "k must be a tensor, got str"),
+    "no values": (
+        lambda: KVCache(1, 2, 8, 8).append(torch.zeros(1, 2, 1, 8), None),
+        TypeError,
+        "v must be a tensor",
+    ),
+    "too far": (lambda: KVCache(1, 2, 8, 8).advance(9), ValueError, "it holds at most 8 positions, got 9"),
+    "backwards": (lambda: KVCache(1, 2, 8, 8).advance(-1), ValueError, "new must be >= 0, got -1"),
+    "by a text": (
+        lambda: KVCache(1, 2, 8, 8).advance("a"),
+        TypeError,
+        "new must be an int, got 'a'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CACHES)
+def test_bad_caches(name: str) -> None:
+    make, error, message = CACHES[name]
+    assert_refused(make, error, f"^KVCache: {message}")
 
 
 def test_repr_names_the_recipe() -> None:

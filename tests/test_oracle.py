@@ -78,6 +78,20 @@ def test_gradients_against_finite_differences() -> None:
     assert torch.autograd.gradcheck(run, (q, k, v, sink))
 
 
+def test_parameters_under_torchs_transforms() -> None:
+    q, k, v = inputs()
+    biases = torch.randn(3, 2, dtype=torch.float64)
+
+    def loss(bias: Tensor) -> Tensor:
+        return am.reference(q, k, v, Recipe(masks.Causal(), scores.HeadBias(bias), sink=bias)).square().sum()
+
+    gradients = [torch.autograd.grad(loss(bias.requires_grad_()), bias)[0] for bias in biases.unbind()]
+    torch.testing.assert_close(torch.func.vmap(torch.func.grad(loss))(biases), torch.stack(gradients))
+    torch.testing.assert_close(torch.func.vmap(loss)(biases), torch.stack([loss(bias) for bias in biases]))
+    with pytest.raises(ValueError, match=r"head_bias: bias must be finite, or -inf .*, got a value of nan"):
+        torch.func.grad(loss)(torch.tensor([0.0, math.nan]))
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -126,5 +140,5 @@ def test_user_scores_that_are_none(score_mod: Any, message: str) -> None:
 def test_a_tensor_or_function_is_no_recipe() -> None:
     q, k, v = inputs()
     for wrong in (torch.ones(16, 16), lambda b, h, q_idx, kv_idx: q_idx >= kv_idx):
-        with pytest.raises(TypeError, match="a Recipe, Mask or Score is needed"):
+        with pytest.raises(TypeError, match="the recipe must be a Recipe, Mask or Score"):
             am.reference(q, k, v, wrong)  # type: ignore[arg-type]

@@ -35,6 +35,10 @@ def test_of_wraps_parts() -> None:
         ({"sink": torch.tensor([0.0, math.inf])}, r"recipe: sink must be a number below infinity, got \[0.0, inf\]"),
         ({"sink": torch.tensor(math.nan)}, "recipe: sink must be a number below infinity, got nan; pass finite logits"),
         ({"scale": math.inf}, "recipe: scale must be finite"),
+        ({"scale": math.nan}, "recipe: scale must be finite in float32, got nan; pass a finite number"),
+        ({"sink": torch.zeros(0)}, r"recipe: sink must not be empty, got a tensor of shape \(0,\)"),
+        ({"sink": torch.zeros(2).to(torch.float8_e5m2)}, "recipe: sink must be a float tensor"),
+        ({"sink": [0.0, 1.0]}, r"recipe: sink must be a float tensor, got \[0\.0, 1\.0\]; pass one logit"),
         ({"scale": "1"}, "recipe: scale must be a number"),
     ],
     ids=lambda value: str(value)[:20],
@@ -135,5 +139,5 @@ def test_with_tensors_replaces_by_name_and_checks() -> None:
 
 def test_sizes_of_parts_must_agree() -> None:
     recipe = Recipe(mask=masks.SlidingWindow(torch.tensor([1, 2])), sink=torch.zeros(3))
-    with pytest.raises(ValueError, match="the H of its parts must be 1 or equal, got 2 and 3"):
+    with pytest.raises(ValueError, match="the H of its parts must be 1 or equal, got mask 2 and sink 3"):
         recipe.batch_and_heads()

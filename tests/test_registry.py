@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import attn_mods as am
 from attn_mods import masks, scores
+from tests.refusals import assert_refused
 
 
 def test_names_are_all_entries_once() -> None:
@@ -70,6 +73,37 @@ def test_an_error_of_the_entry_itself_is_not_taken_for_a_wrong_parameter(monkeyp
 def test_a_name_must_be_a_text(name: object) -> None:
     with pytest.raises(TypeError, match=r"the name of an entry must be a text, got .*; pass one of attn_mods\.names"):
         am.info(name)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [3, ["causal"], ("mask",), b"mask", np.array(["mask"]), torch.ones(2)], ids=repr)
+def test_words_must_be_texts(wrong: Any) -> None:
+    assert_refused(lambda: am.find(wrong), TypeError, "^attn_mods: what is searched for must be a text, got .*; pass a")
+    for keyword in ("kind", "tag"):
+        message = f"^attn_mods: the {keyword} of an entry must be a text, got .*; use one of "
+        assert_refused(lambda key=keyword: am.names(**{key: wrong}), TypeError, message)
+    for look_up in (am.get, am.info, am.verify):
+        message = r"^attn_mods: the name of an entry must be a text, got .*; pass one of attn_mods\.names"
+        assert_refused(lambda call=look_up: call(wrong), TypeError, message)
+
+
+def test_none_is_no_word_to_search_for() -> None:
+    for look_up in (am.find, am.get, am.info, am.verify):
+        with pytest.raises(TypeError, match=r"^attn_mods: .* must be a text, got None; pass"):
+            look_up(None)
+
+
+@pytest.mark.parametrize("wrong", ["eager", 3, [3], [None], {"eager": 1}, np.array(["eager"])], ids=repr)
+def test_verify_takes_a_list_of_backends(wrong: Any) -> None:
+    message = "^verify: backends must be a list of names, got .*; pass a list of some of flex, "
+    assert_refused(lambda: am.verify("causal", backends=wrong), TypeError, message)
+
+
+def test_near_misses_inside_a_users_compile() -> None:
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda: am.get("causl"), fullgraph=True, backend="eager")
+    with pytest.raises(Exception, match="no entry 'causl'; did you mean causal"):
+        compiled()
+    torch._dynamo.reset()
 
 
 def test_a_composition_is_an_entry_without_a_class() -> None:

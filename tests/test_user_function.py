@@ -130,7 +130,7 @@ def test_a_score_that_cannot_be_recorded_is_taken_to_read_both() -> None:
     [
         ((3,), {}, TypeError, "the rule must be callable, got 3"),
         ((in_place,), {"B": 0}, ValueError, "in_place: B must be >= 1, got 0"),
-        ((in_place,), {"H": 2.0}, TypeError, r"in_place: H must be an int or an integer tensor, got 2\.0"),
+        ((in_place,), {"H": 2.0}, TypeError, r"in_place: H must be an int, got 2\.0"),
         ((in_place,), {"H": torch.tensor(2)}, TypeError, "in_place: H must be an int"),
         ((in_place,), {"frame": "selfish"}, ValueError, "unknown frame, got 'selfish'; use one of self, cross, keys"),
     ],

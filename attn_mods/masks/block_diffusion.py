@@ -20,7 +20,11 @@ from attn_mods.mask import Mask, MaskMod
 from attn_mods.masks._canvas import check_total
 
 _FEW = ((8, 8), (100, 100), (258, 258))
-_LENGTHS = ((2, 2), (8, 8), (16, 16), (100, 100), (37, 100), (258, 258), (130, 258), (384, 384))
+# halves of one token, ragged ones, those of a tile of 128 and around it; with queries left out in either half
+_LENGTHS = (
+    (2, 2), (1, 10), (10, 10), (45, 90), (90, 90), (37, 100), (128, 128), (97, 194), (194, 194), (129, 256),
+    (256, 256), (130, 258), (258, 258), (384, 384),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +75,7 @@ class BlockDiffusion(Mask):
             "tiny": Case(lambda q_len, kv_len, device: BlockDiffusion(kv_len // 2, block_size=2), _FEW),
             "one_token_blocks": Case(lambda q_len, kv_len, device: BlockDiffusion(kv_len // 2, block_size=1), _LENGTHS),
             "ragged_last_block": Case(lambda q_len, kv_len, device: BlockDiffusion(kv_len // 2, 7), _LENGTHS),
+            "longer_than_tiles": Case(lambda q_len, kv_len, device: BlockDiffusion(kv_len // 2, 130), _LENGTHS),
             "one_block": Case(lambda q_len, kv_len, device: BlockDiffusion(kv_len // 2, kv_len), _LENGTHS),
             "bench": Case(lambda q_len, kv_len, device: BlockDiffusion(kv_len // 2, 16), ((4096, 4096), *_LENGTHS)),
         },

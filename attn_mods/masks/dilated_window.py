@@ -116,8 +116,10 @@ class DilatedWindow(Mask):
 
         def diagonals(window: int, dilation: int) -> Tensor:
             out = torch.zeros(q_len, kv_len, dtype=torch.bool)
-            taps = range(window) if self.causal else range(-(window // 2), window // 2 + 1)
-            for distance in (tap * dilation for tap in taps):
+            before, after = (window - 1, 0) if self.causal else (window // 2, window // 2)
+            # Taps outside of the matrix are not counted one by one: a window may be far longer.
+            first, last = -min(after, kv_len // dilation), min(before, q_len // dilation)
+            for distance in (tap * dilation for tap in range(first, last + 1)):
                 if -kv_len < distance < q_len:
                     out.diagonal(-distance).fill_(True)
             return out

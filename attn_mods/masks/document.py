@@ -22,6 +22,8 @@ from attn_mods.entry import Case, Entry, Model, Paper
 from attn_mods.mask import Mask, MaskMod
 from attn_mods.masks._rows import one_row
 
+IDS_REMEDY = "pass one document number a position"
+
 
 @dataclass(frozen=True, eq=False)
 class Document(Mask):
@@ -100,19 +102,29 @@ class Document(Mask):
         if self.cu_seqlens is not None:
             object.__setattr__(self, "total", checks.boundaries(self.name, "cu_seqlens", self.cu_seqlens))
         else:
-            remedy = "pass one document number a position"
-            ids = checks.tensor(self.name, "ids", self.ids, ndim=(1, 2), kind="integer", remedy=remedy)
+            ids = checks.tensor(self.name, "ids", self.ids, ndim=(1, 2), kind="integer", remedy=IDS_REMEDY)
             object.__setattr__(self, "total", ids.shape[-1])
         checks.static_integer_field(self, "padding", None, "pass the id of the positions that see nothing")
 
     @classmethod
     def from_lengths(cls, lengths: Sequence[int] | Tensor, device: torch.device | str | None = None) -> Document:
-        """From the number of tokens of each document, in order; 0 is an empty document."""
+        """From the number of tokens of each document, in order; 0 is an empty document.
+
+        Raises:
+            ValueError: A length below 0, no length at all, 2^31 tokens or more.
+            TypeError: Something else than whole numbers.
+        """
         return cls(checks.lengths("document", "lengths", lengths, device))
 
     @classmethod
     def from_ids(cls, ids: Tensor, padding: int = -1) -> Document:
-        """From one document number a position, [S] or [B, S]; ``padding`` positions see and are seen by nothing."""
+        """From one document number a position, [S] or [B, S]; ``padding`` positions see and are seen by nothing.
+
+        Raises:
+            TypeError: Something else than an integer tensor.
+        """
+        if ids is None:
+            checks.fail("document", "ids must be an integer tensor", None, IDS_REMEDY, TypeError)
         return cls(ids=ids, padding=padding)
 
     def mask_mod(self) -> MaskMod:

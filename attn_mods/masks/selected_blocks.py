@@ -88,6 +88,8 @@ class SelectedBlocks(Mask):
     def __post_init__(self) -> None:
         remedy = "pass bool [B, H, query blocks, key blocks], or use SelectedBlocks.from_indices"
         table = checks.tensor(self.name, "table", self.table, ndim=(4,), kind="boolean", remedy=remedy)
+        if table.numel() == 0:
+            checks.fail(self.name, "table must not be empty", tuple(table.shape), remedy)
         if table.numel() >= 2**31:
             remedy = "choose larger blocks: kernels index tables with 32 bits"
             checks.fail(self.name, "table must have fewer than 2^31 entries", tuple(table.shape), remedy)
@@ -105,7 +107,7 @@ class SelectedBlocks(Mask):
             kv_block: Keys of a block, tokens.
             kv_len: Number of keys.
         """
-        for field, value in (("kv_len", kv_len), ("kv_block", kv_block)):
+        for field, value in (("kv_len", kv_len), ("kv_block", kv_block), ("q_block", q_block)):
             checks.static_integer("selected_blocks", field, value, 1, "pass a number of tokens")
         blocks = -(-kv_len // kv_block)
         remedy = f"pass key blocks 0 .. {blocks - 1}, or -1 for none"
@@ -128,7 +130,8 @@ class SelectedBlocks(Mask):
 
     def dense(self, q_len: int, kv_len: int) -> Tensor:
         """Each entry of the table as a block of tokens, bool [B|1, H|1, q_len, kv_len]."""
-        tokens = self.table.repeat_interleave(self.q_block, 2).repeat_interleave(self.kv_block, 3)
+        q_block, kv_block = min(self.q_block, max(q_len, 1)), min(self.kv_block, max(kv_len, 1))
+        tokens = self.table.repeat_interleave(q_block, 2).repeat_interleave(kv_block, 3)
         return tokens[:, :, :q_len, :kv_len]
 
     def batch_and_heads(self) -> tuple[int, int]:

@@ -21,6 +21,8 @@ from attn_mods.entry import Case, Entry, Paper
 from attn_mods.mask import Mask, MaskMod
 from attn_mods.realised import realised
 
+PREFIX_REMEDY = "pass one document number a document, -1 for no prefix"
+
 
 @dataclass(frozen=True, eq=False)
 class SharedPrefix(Mask):
@@ -85,19 +87,18 @@ class SharedPrefix(Mask):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "total", checks.boundaries(self.name, "cu_seqlens", self.cu_seqlens))
-        remedy = "pass one document number a document, -1 for no prefix"
         prefix = checks.tensor(
-            self.name, "prefix_document", self.prefix_document, ndim=(1,), kind="integer", remedy=remedy
+            self.name, "prefix_document", self.prefix_document, ndim=(1,), kind="integer", remedy=PREFIX_REMEDY
         )
         documents = self.cu_seqlens.numel() - 1
         if prefix.numel() != documents:
-            checks.fail(self.name, f"prefix_document must have {documents} entries", prefix.numel(), remedy)
+            checks.fail(self.name, f"prefix_document must have {documents} entries", prefix.numel(), PREFIX_REMEDY)
         if not checks.values_can_be_read():
             return
         numbers: list[int] = prefix.tolist()
         for document, number in enumerate(numbers):
             if not -1 <= number < documents:
-                checks.fail(self.name, f"prefix_document must lie in -1 .. {documents - 1}", number, remedy)
+                checks.fail(self.name, f"prefix_document must lie in -1 .. {documents - 1}", number, PREFIX_REMEDY)
             if number not in (-1, document) and numbers[number] not in (-1, number):
                 got = f"{document} -> {number} -> {numbers[number]}"
                 checks.fail(self.name, "a prefix must not have a prefix itself", got, "merge the two into one document")
@@ -108,7 +109,10 @@ class SharedPrefix(Mask):
     ) -> SharedPrefix:
         """From the number of tokens and the prefix of each document, in order; -1 is no prefix."""
         boundaries = checks.lengths("shared_prefix", "lengths", lengths, device)
-        return cls(boundaries, torch.as_tensor(prefix_document, device=device))
+        prefix = checks.integers(
+            "shared_prefix", "prefix_document", prefix_document, PREFIX_REMEDY, ndim=(1,), device=device
+        )
+        return cls(boundaries, prefix)
 
     def mask_mod(self) -> MaskMod:
         """The rule as two intervals of keys by query: own document up to i, and the prefix."""

@@ -131,10 +131,16 @@ class SlidingTile(Mask):
         return windows
 
     def tile_order(self, device: torch.device | str | None = None) -> Tensor:
-        """Raster position of each token in order of tiles, int64 [tokens of the canvas]: index q, k and v with it."""
+        """Raster position of each token in order of tiles, int64 [tokens of the canvas]: index q, k and v with it.
+
+        Raises:
+            ValueError: A device that cannot be used here, or that holds no values.
+            TypeError: Something that is no device.
+        """
+        where = None if device is None else checks.usable_device(self.name, device)
         axes = len(self.canvas)
         split = [part for pair in zip(self.tiles, self.tile, strict=True) for part in pair]
-        raster = torch.arange(prod(self.canvas), device=device).reshape(split)
+        raster = torch.arange(prod(self.canvas), device=where).reshape(split)
         return raster.permute(*range(0, 2 * axes, 2), *range(1, 2 * axes, 2)).reshape(-1)
 
     def mask_mod(self) -> MaskMod:

@@ -21,7 +21,8 @@ from attn_mods.mask import Mask, MaskMod
 from attn_mods.per_axis import Number, at, captured, size
 
 _FEW = ((8, 12), (17, 150), (100, 384))
-_TREES = ((1, 1), (1, 100), (2, 5), (8, 12), (8, 8), (17, 150), (64, 64), (100, 384), (130, 259))
+# one node to more than two tiles of 128; 0, 127, 128, 129, 300 and other tokens before
+_TREES = ((1, 1), (8, 12), (5, 132), (64, 64), (45, 173), (129, 429), (300, 427), (130, 259))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,12 +77,7 @@ class TreeVerification(Mask):
             "in_a_longer_cache": Case(lambda q_len, kv_len, device: _in_cache(q_len, kv_len - q_len, device), _TREES),
             "per_sample": Case(lambda q_len, kv_len, device: _samples(q_len, kv_len - q_len, device), _TREES),
             "prefixes": Case(lambda q_len, kv_len, device: _prefixes(q_len, kv_len - q_len, device), _TREES),
-            "one_tree": Case(
-                lambda q_len, kv_len, device: TreeVerification(
-                    torch.ones(1, q_len, q_len, dtype=torch.bool, device=device).tril(), torch.arange(3, device=device)
-                ),
-                _TREES,
-            ),
+            "one_tree": Case(lambda q_len, kv_len, device: _one_tree(_prefixes(q_len, kv_len - q_len, device)), _TREES),
             "bench": Case(
                 lambda q_len, kv_len, device: _case(q_len, kv_len - q_len, 4, device),
                 ((64, 4096), (64, 16384), *_TREES),
@@ -98,6 +94,8 @@ class TreeVerification(Mask):
         ancestors = checks.tensor(self.name, "ancestors", self.ancestors, ndim=(2, 3), kind="boolean", remedy=remedy)
         if ancestors.shape[-1] != ancestors.shape[-2]:
             checks.fail(self.name, "ancestors must be square", tuple(ancestors.shape), remedy)
+        if ancestors.numel() == 0:
+            checks.fail(self.name, "ancestors must hold at least one node", tuple(ancestors.shape), remedy)
         if checks.values_can_be_read() and not bool(ancestors.diagonal(dim1=-2, dim2=-1).all()):
             checks.fail(self.name, "every node must see itself", "a diagonal of ancestors with False", remedy)
         checks.integer_field(self, "prefix", 0, "pass the tokens before the tree", ndim=(0, 1))
@@ -123,8 +121,7 @@ class TreeVerification(Mask):
             ValueError: A parent that is not an earlier node; sort the nodes by depth.
         """
         remedy = "sort the nodes by depth and give roots -1"
-        numbers = torch.as_tensor(parents, device=device)
-        checks.tensor("tree_verification", "parents", numbers, ndim=(1, 2), kind="integer", remedy=remedy)
+        numbers = checks.integers("tree_verification", "parents", parents, remedy, ndim=(1, 2), device=device)
         trees = [_ancestors_or_self(listed, remedy) for listed in numbers.reshape(-1, numbers.shape[-1]).tolist()]
         ancestors = torch.stack(trees) if numbers.ndim == 2 else trees[0]
         return cls(ancestors.to(numbers.device), prefix)
@@ -146,7 +143,8 @@ class TreeVerification(Mask):
         """Columns of ones and then the table of ancestors, bool [q_len, kv_len] or [B, 1, q_len, kv_len]."""
 
         def beside_prefix(prefix: int) -> Tensor:
-            ones = torch.ones(*self.ancestors.shape[:-1], prefix, dtype=torch.bool, device=self.ancestors.device)
+            shape = (*self.ancestors.shape[:-1], min(prefix, kv_len))
+            ones = torch.ones(shape, dtype=torch.bool, device=self.ancestors.device)
             behind = torch.zeros(*self.ancestors.shape[:-1], kv_len, dtype=torch.bool, device=self.ancestors.device)
             return torch.cat([ones, self.ancestors, behind], -1)[..., :q_len, :kv_len]
 
@@ -191,6 +189,10 @@ def _in_cache(nodes: int, room: int, device: str) -> TreeVerification:
 
 def _prefixes(nodes: int, prefix: int, device: str) -> TreeVerification:
     return _case(nodes, torch.tensor([prefix, prefix // 2, 0], device=device), 3, device)
+
+
+def _one_tree(mask: TreeVerification) -> TreeVerification:
+    return TreeVerification(mask.ancestors[None], mask.prefix)
 
 
 def _samples(nodes: int, prefix: int, device: str) -> TreeVerification:

@@ -30,10 +30,10 @@ class Alibi(Score):
         form: "signed" adds slope * (j - i), "absolute" adds -slope * |i - j|, "key_only" adds slope * j. All three
             give a causal query the same output; "key_only" moves row i and its lse by slope * i, and a sink with it.
         slopes: Slopes of your own instead of ``num_heads``, float [H] or [1] or 0-d; may be learned. Positive ones
-            favour near keys.
+            favour near keys; all are finite.
 
     Raises:
-        ValueError: Neither or both of num_heads and slopes, num_heads < 1, an unknown form.
+        ValueError: Neither or both of num_heads and slopes, num_heads < 1, NaN or an infinite slope, an unknown form.
         TypeError: num_heads is not an int, slopes is not a float tensor.
 
     References:

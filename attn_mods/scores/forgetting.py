@@ -26,10 +26,11 @@ class Forgetting(Score):
 
     Args:
         log_gates: Logarithm of each token's forget gate, float [B | 1, H | 1, S], <= 0, for example
-            ``logsigmoid(linear(x))``; may be learned. It describes all S positions of queries and keys.
+            ``logsigmoid(linear(x))``; may be learned. It describes all S positions of queries and keys. A gate that
+            is closed, log 0 = -inf, has no running sum: pass a finite number such as -1e4, or use a document mask.
 
     Raises:
-        ValueError: Values above 0, more or fewer than three dimensions, positions at or beyond S.
+        ValueError: Values above 0, NaN or infinite, more or fewer than three dimensions, positions at or beyond S.
         TypeError: log_gates is not a float tensor.
 
     References:
@@ -63,9 +64,7 @@ class Forgetting(Score):
 
     def __post_init__(self) -> None:
         remedy = "pass the logarithms of the gates [B, H, S], for example logsigmoid of the gate's input"
-        gates = checks.learnable(self.name, "log_gates", self.log_gates, ndim=(3,), remedy=remedy)
-        if checks.values_can_be_read() and float(gates.detach().amax()) > 0:
-            checks.fail(self.name, "log_gates must be <= 0", f"up to {float(gates.detach().amax())}", remedy)
+        checks.learnable(self.name, "log_gates", self.log_gates, ndim=(3,), remedy=remedy, maximum=0)
 
     def score_mod(self, backend: str = "flex") -> ScoreMod:
         """The difference of two running sums, each held in two float32 numbers (one float64 number in eager)."""

@@ -23,11 +23,11 @@ class HeadBias(Score):
     """score -> score + bias[h].
 
     Args:
-        bias: One number per query head, float [H] or [1] or 0-d; may be learned.
+        bias: One number per query head, float [H] or [1] or 0-d; may be learned. -inf hides all keys from the head.
 
     Raises:
         TypeError: bias is not a float tensor.
-        ValueError: bias has more than one dimension.
+        ValueError: bias has more than one dimension, or holds NaN or +inf.
 
     References:
         Dong et al. 2024, "Flex Attention", arXiv 2412.05496; head_bias in PyTorch's
@@ -61,7 +61,8 @@ class HeadBias(Score):
 
     def __post_init__(self) -> None:
         remedy = "pass one number per query head, or one for all"
-        object.__setattr__(self, "bias", checks.learnable(self.name, "bias", self.bias, ndim=(1,), remedy=remedy))
+        bias = checks.learnable(self.name, "bias", self.bias, ndim=(1,), remedy=remedy, hides=True)
+        object.__setattr__(self, "bias", bias)
 
     def score_mod(self, backend: str = "flex") -> ScoreMod:
         """The rule score + bias[h]."""

@@ -32,7 +32,7 @@ class Kerple(Score):
             [0, 1].
 
     Raises:
-        ValueError: An unknown form, a tensor with more than one dimension.
+        ValueError: An unknown form, a tensor with more than one dimension, NaN or infinity in it.
         TypeError: r1 or r2 is not a float tensor.
 
     References:

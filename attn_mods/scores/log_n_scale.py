@@ -32,7 +32,7 @@ class LogNScale(Score):
             the training length L with ``scaling=1 / log(L)`` gives Qwen's form, 1 up to L and log(n) / log(L) beyond.
 
     Raises:
-        ValueError: minimum < 1, a tensor with more than one dimension, a number that is not finite.
+        ValueError: minimum < 1, a tensor with more than one dimension, NaN or infinity.
         TypeError: scaling or bias is neither a number nor a float tensor, minimum is not an int.
 
     References:
@@ -77,16 +77,14 @@ class LogNScale(Score):
             if isinstance(value, Tensor):
                 checked = checks.learnable(self.name, field, value, ndim=(1,), remedy=remedy)
                 object.__setattr__(self, field, checked)
-            elif isinstance(value, bool) or not isinstance(value, (int, float)):
-                checks.fail(self.name, f"{field} must be a number or a tensor", repr(value), remedy, TypeError)
-            elif not math.isfinite(value):
-                checks.fail(self.name, f"{field} must be finite", value, remedy)
+            else:
+                checks.number_field(self, field, remedy)
         checks.static_integer_field(self, "minimum", 1, "pass 1 for log(i + 1) as it is")
 
     def score_mod(self, backend: str = "flex") -> ScoreMod:
         """The rule, its factor in float32."""
         # As text: a compiler takes a captured float that differs from the last one for a variable, and flex refuses it.
-        scaling, bias = (value if isinstance(value, Tensor) else repr(float(value)) for value in self._factors())
+        scaling, bias = (value if isinstance(value, Tensor) else repr(value) for value in self._factors())
         minimum = self.minimum
 
         def log_n_scale(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:

@@ -27,12 +27,14 @@ class PairBias(Score):
     """score -> score + bias[b, h, i, j].
 
     Args:
-        bias: Bias of query i and key j, float [B | 1, H | 1, N, M]; may be learned. A tensor that is not contiguous,
-            such as a permuted projection of a pair representation, is copied whenever the rule is made.
+        bias: Bias of query i and key j, float [B | 1, H | 1, N, M]; may be learned. -inf hides key j from query i, as
+            in a float attn_mask of scaled_dot_product_attention; no block is skipped for it. A tensor that is not
+            contiguous, such as a permuted projection of a pair representation, is copied whenever the rule is made.
 
     Raises:
-        ValueError: More or fewer than four dimensions, positions outside of [N, M], and in ``score_mod`` a table of
-            more than 2^31 - 1 numbers (S > 46,340 for one head) for another backend than "flex" and "eager".
+        ValueError: More or fewer than four dimensions, NaN or +inf in it, positions outside of [N, M], and in
+            ``score_mod`` a table of more than 2^31 - 1 numbers (S > 46,340 for one head) for another backend than
+            "flex" and "eager".
         TypeError: bias is not a float tensor.
 
     References:
@@ -78,9 +80,8 @@ class PairBias(Score):
     )
 
     def __post_init__(self) -> None:
-        checks.learnable(
-            self.name, "bias", self.bias, ndim=(4,), remedy="pass a float tensor [B, H, N, M], with B or H = 1 for all"
-        )
+        remedy = "pass a float tensor [B, H, N, M], with B or H = 1 for all"
+        checks.learnable(self.name, "bias", self.bias, ndim=(4,), remedy=remedy, hides=True)
 
     @property
     def frame(self) -> Frame:  # type: ignore[override]

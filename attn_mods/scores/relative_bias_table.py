@@ -24,10 +24,11 @@ class RelativeBiasTable(Score):
 
     Args:
         table: Bias by head and distance, float [H, 2R + 1] or [1, 2R + 1]; may be learned. Column R is the query's
-            own key, column 0 all keys R or more before it, column 2R all keys R or more after it.
+            own key, column 0 all keys R or more before it, column 2R all keys R or more after it. -inf hides the keys
+            at that distance.
 
     Raises:
-        ValueError: An even number of columns.
+        ValueError: An even number of columns, NaN or +inf in it.
         TypeError: table is not a float tensor.
 
     References:
@@ -58,7 +59,7 @@ class RelativeBiasTable(Score):
 
     def __post_init__(self) -> None:
         remedy = "pass a float tensor [H, 2R + 1] whose column R is the bias of distance 0"
-        table = checks.learnable(self.name, "table", self.table, ndim=(2,), remedy=remedy)
+        table = checks.learnable(self.name, "table", self.table, ndim=(2,), remedy=remedy, hides=True)
         if table.shape[1] % 2 == 0:
             checks.fail(self.name, "table must have an odd number of columns", table.shape[1], remedy)
 

@@ -78,6 +78,7 @@ class Sandwich(Score):
         else:
             remedy = "leave table out, it is computed from max_length and dimension"
             checks.tensor(self.name, "table", self.table, ndim=(1,), kind="float", remedy=remedy)
+            checks.finite(self.name, "table", self.table, remedy)
             if len(self.table) != self.max_length:
                 checks.fail(self.name, f"table must have {self.max_length} numbers", len(self.table), remedy)
 

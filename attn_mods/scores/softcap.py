@@ -25,7 +25,7 @@ class Softcap(Score):
         cap: Bound of the scores' magnitude, > 0; in units of ``scale * q . k``.
 
     Raises:
-        ValueError: cap <= 0 or not finite.
+        ValueError: cap <= 0, or beyond what float32 holds.
         TypeError: cap is not a number.
 
     References:
@@ -51,15 +51,14 @@ class Softcap(Score):
 
     def __post_init__(self) -> None:
         remedy = "pass a positive number such as 50.0, or leave the score out for no cap"
-        if isinstance(self.cap, bool) or not isinstance(self.cap, (int, float)):
-            checks.fail(self.name, "cap must be a number", checks.describe(self.cap), remedy, TypeError)
-        if not 0 < self.cap < float("inf"):
-            checks.fail(self.name, "cap must be positive and finite", self.cap, remedy)
+        checks.number_field(self, "cap", remedy)
+        if self.cap < checks.SMALLEST_FLOAT:
+            checks.fail(self.name, "cap must be positive, also in float32", self.cap, remedy)
 
     def score_mod(self, backend: str = "flex") -> ScoreMod:
         """The rule cap * tanh(score / cap)."""
         # As text: a compiler takes a captured float that differs from the last one for a variable, and flex refuses it.
-        text = repr(float(self.cap))
+        text = repr(self.cap)
 
         def softcap(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
             cap = float(text)

@@ -19,6 +19,9 @@ from attn_mods.entry import Case, Entry, Model, Paper
 from attn_mods.realised import realised
 from attn_mods.score import Score, ScoreMod
 
+FARTHEST = 2**20
+"""Largest max_distance: every distance below it is listed with its bucket."""
+
 
 @dataclass(frozen=True, eq=False)
 class T5Bucket(Score):
@@ -29,13 +32,14 @@ class T5Bucket(Score):
 
     Args:
         table: Bias by head and bucket, float [H, buckets] or [1, buckets]; may be learned. It is the transpose of
-            ``relative_attention_bias.weight`` in Transformers.
+            ``relative_attention_bias.weight`` in Transformers. -inf hides the keys of that bucket.
         bidirectional: True (encoder): the first half of the buckets is for keys at or before the query, the second
             half for keys after it. False (decoder): all are for keys before it, and keys after it share bucket 0.
         max_distance: Distance from which on all keys share the last bucket, tokens; more than n // 2.
 
     Raises:
-        ValueError: Fewer than two buckets a direction, max_distance too small.
+        ValueError: Fewer than two buckets a direction, NaN or +inf in the table, max_distance too small or more than
+            2^20.
         TypeError: table is not a float tensor, max_distance not an int, bidirectional not a bool.
 
     References:
@@ -73,7 +77,7 @@ class T5Bucket(Score):
 
     def __post_init__(self) -> None:
         remedy = "pass a float tensor [H, buckets], for example relative_attention_bias.weight.T with 32 buckets"
-        checks.learnable(self.name, "table", self.table, ndim=(2,), remedy=remedy)
+        checks.learnable(self.name, "table", self.table, ndim=(2,), remedy=remedy, hides=True)
         if not isinstance(self.bidirectional, bool):
             remedy = "pass True for an encoder, False for a decoder"
             checks.fail(self.name, "bidirectional must be a bool", repr(self.bidirectional), remedy, TypeError)
@@ -81,6 +85,8 @@ class T5Bucket(Score):
             checks.fail(self.name, "each direction needs at least 2 buckets", self._side(), remedy)
         farthest = "pass the distance where the last bucket begins, 128 in T5"
         checks.static_integer_field(self, "max_distance", self._side() // 2 + 1, farthest)
+        if self.max_distance > FARTHEST:
+            checks.fail(self.name, f"max_distance must be <= {FARTHEST}", self.max_distance, farthest)
 
     def score_mod(self, backend: str = "flex") -> ScoreMod:
         """The bucket of the distance from a short row, then the bias."""

@@ -43,8 +43,8 @@ def test_scalable_softmax_is_a_power_of_n() -> None:
     [
         ({"minimum": 0}, ValueError, "minimum must be >= 1, got 0"),
         ({"minimum": 1.5}, TypeError, "minimum must be an int"),
-        ({"scaling": math.inf}, ValueError, "scaling must be finite, got inf"),
-        ({"bias": True}, TypeError, "bias must be a number or a tensor, got True"),
+        ({"scaling": math.inf}, ValueError, "scaling must be finite in float32, got inf"),
+        ({"bias": True}, TypeError, "bias must be a number, got True"),
         ({"scaling": torch.ones(2, 2)}, ValueError, "scaling must have 0 or 1 dimensions"),
         ({"scaling": torch.ones(2, dtype=torch.int64)}, TypeError, "scaling must be a float tensor"),
     ],

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import itertools
+import math
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,11 +15,12 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
 
-from attn_mods import masks, reference, scores
+from attn_mods import attention, checks, masks, reference, scores
 from attn_mods.evaluation import evaluate_everywhere
 from attn_mods.parameters import from_structure
 from attn_mods.recipe import Recipe
 from attn_mods.score import Score
+from tests.refusals import assert_refused
 
 CASES = [(cls, name) for cls in scores.ALL for name in cls.entry.cases]
 LEARNABLE = [
@@ -213,3 +216,93 @@ def test_c65_gradients_of_captured_tensors(cls: type[Score], name: str) -> None:
     for field, expected in gradients[1].items():
         assert expected is not None and gradients[0][field] is not None
         torch.testing.assert_close(gradients[0][field], expected, rtol=1e-5, atol=1e-5)
+
+
+FINITE: dict[str, Callable[[Tensor], Score]] = {
+    "alibi: slopes": lambda value: scores.Alibi(slopes=value),
+    "kerple: r1": lambda value: scores.Kerple(value, torch.ones(4)),
+    "kerple: r2": lambda value: scores.Kerple(torch.ones(4), value),
+    "log_n_scale: scaling": scores.LogNScale,
+    "log_n_scale: bias": lambda value: scores.LogNScale(1.0, value),
+    "forgetting: log_gates": lambda value: scores.Forgetting(value.expand(1, 1, 4)),
+    "sandwich: table": lambda value: scores.Sandwich(4, 4, 128, value),
+}
+HIDING: dict[str, Callable[[Tensor], Score]] = {
+    "head_bias: bias": scores.HeadBias,
+    "pair_bias: bias": lambda value: scores.PairBias(value.expand(1, 1, 4, 4)),
+    "relative_bias_table: table": lambda value: scores.RelativeBiasTable(value[:3].expand(4, 3)),
+    "t5_bucket: table": lambda value: scores.T5Bucket(value.expand(2, 4), max_distance=9),
+}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
+@pytest.mark.parametrize("field", FINITE)
+def test_parameters_must_be_finite(field: str, value: float) -> None:
+    wrong = torch.tensor([-1.0, value, -0.5, -2.0], requires_grad=True)
+    assert_refused(lambda: FINITE[field](wrong), ValueError, f"^{field} must be finite, got a value of {value};")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf], ids=str)
+@pytest.mark.parametrize("field", HIDING)
+def test_biases_are_finite_or_hide(field: str, value: float) -> None:
+    wrong = torch.tensor([0.0, value, 1.0, -math.inf])
+    message = f"^{field} must be finite, or -inf where it hides a key, got a value of {value};"
+    assert_refused(lambda: HIDING[field](wrong), ValueError, message)
+
+
+@pytest.mark.parametrize("backend", ["eager", "flex"])
+@pytest.mark.parametrize("field", HIDING)
+def test_a_bias_of_minus_infinity_hides_keys(field: str, backend: str) -> None:
+    score = HIDING[field](torch.tensor([0.5, -math.inf, 1.0, 0.0]))
+    q, k, v = torch.randn(3, 1, 4 if score.batch_and_heads()[1] != 2 else 2, 4, 8)
+    positions = torch.arange(4)
+    bias = score.dense(torch.zeros(1, q.shape[1], 4, 4, dtype=torch.float64), positions, positions)
+    assert bool(bias.isneginf().any())
+    weights = torch.softmax(q.double() @ k.double().mT / math.sqrt(8) + bias, -1).nan_to_num(0)
+    for recipe in (Recipe(score=score), Recipe(masks.Full(), score)):
+        with torch.no_grad():
+            out = attention(q, k, v, recipe, backend=backend)
+        torch.testing.assert_close(out.double(), weights @ v.double(), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(reference(q, k, v, recipe), weights @ v.double())
+
+
+def test_no_gradient_is_nan_where_a_bias_hides_keys() -> None:
+    bias = torch.randn(1, 2, 5, 5)
+    bias[:, :, :, 2], bias[:, :, 3] = -math.inf, -math.inf
+    leaves = [*torch.randn(3, 1, 2, 5, 8).unbind(), bias]
+    for leaf in leaves:
+        leaf.requires_grad_()
+    attention(*leaves[:3], scores.PairBias(bias), backend="eager").square().sum().backward()
+    for leaf in leaves:
+        assert leaf.grad is not None
+        assert bool(leaf.grad.isfinite().all())
+    assert leaves[2].grad is not None
+    assert not leaves[2].grad[:, :, 2].any()
+
+
+@pytest.mark.parametrize("field", [*FINITE, *HIDING])
+def test_parameters_are_float_tensors_of_16_bits_or_more(field: str) -> None:
+    make = (FINITE | HIDING)[field]
+    for dtype in (torch.float8_e4m3fn, torch.complex64, torch.int64, torch.bool):
+        wrong = torch.ones(4).to(dtype)
+        name, what = field.split(": ")
+        assert_refused(lambda value=wrong: make(value), TypeError, f"^{name}: {what} must be a float tensor, got")
+
+
+@pytest.mark.parametrize("field", [*FINITE, *HIDING])
+def test_scores_may_be_made_before_their_values_are(field: str) -> None:
+    score = (FINITE | HIDING)[field](torch.zeros(4, device="meta"))
+    assert torch.device("meta") in score.devices()
+    q = torch.randn(1, score.batch_and_heads()[1], 4, 8)
+    with pytest.raises(ValueError, match=r"its tensors must be on cpu as q is, got meta|must be on one device"):
+        attention(q, q, q, score)
+
+
+def test_values_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    monkeypatch.setattr(checks, "extremes", lambda value: read.append(value))
+    score = scores.HeadBias(torch.zeros(2))
+    q, k, v = torch.randn(3, 1, 2, 4, 8)
+    for _ in range(2):
+        attention(q, k, v, score, backend="eager")
+    assert len(read) == 1

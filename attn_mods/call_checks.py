@@ -1,0 +1,98 @@
+"""Checks of one call of attention: q, k and v against each other, and a recipe against them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from attn_mods import checks
+from attn_mods.recipe import Recipe
+
+
+def check_tensors(name: str, **values: object) -> None:
+    """Check that q, k and v are dense tensors that hold values.
+
+    Raises:
+        TypeError: Something else than a tensor.
+        ValueError: A tensor of another layout, or on the meta device.
+    """
+    for label, value in values.items():
+        if not isinstance(value, Tensor):
+            got = type(value).__name__
+            checks.fail(name, f"{label} must be a tensor", got, "convert it with torch.as_tensor", TypeError)
+        if value.is_meta or not checks.is_plain(value):
+            layout = "nested" if value.is_nested else value.layout
+            got = "one on the meta device" if value.is_meta else f"one of layout {layout}"
+            remedy = "pass a strided tensor on a device"
+            checks.fail(name, f"{label} must be a dense tensor that holds values", got, remedy)
+
+
+def check_call(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Check tensors q [B, Hq, q_len, D], k [B, Hkv, kv_len, D] and v [B, Hkv, kv_len, Dv] against each other.
+
+    Raises:
+        ValueError: Shapes or devices that do not fit.
+        TypeError: Dtypes that no backend computes, or that differ.
+    """
+    _check_shapes(name, q, k, v)
+    if len({q.device, k.device, v.device}) > 1:
+        got = f"{q.device}, {k.device}, {v.device}"
+        checks.fail(name, "q, k and v must be on one device", got, "move them with .to")
+    for label, value in (("q", q), ("k", k), ("v", v)):
+        if value.dtype not in checks.FLOAT_DTYPES:
+            remedy = "convert it with .to(torch.float32)"
+            checks.fail(name, f"{label} must be float16, bfloat16, float32 or float64", value.dtype, remedy, TypeError)
+    if len({q.dtype, k.dtype, v.dtype}) > 1:
+        got = f"{q.dtype}, {k.dtype}, {v.dtype}"
+        remedy = "convert them with .to, or run under autocast"
+        checks.fail(name, "q, k and v must have one dtype", got, remedy, TypeError)
+
+
+def check_device(recipe: Recipe, device: torch.device) -> None:
+    """Check that the recipe's tensors, and those that users' functions in it refer to, are where q is.
+
+    Raises:
+        ValueError: They are elsewhere.
+    """
+    if recipe.device not in (None, device):
+        remedy = f'move it with .to("{device}"), and what a function of yours refers to by hand'
+        checks.fail(recipe.name, f"its tensors must be on {device} as q is", recipe.device, remedy)
+
+
+def check_sizes(recipe: Recipe, q: Tensor) -> None:
+    """Check that parameters per batch or per head have as many as q.
+
+    Raises:
+        ValueError: They have not.
+    """
+    if recipe.sink is not None:
+        _check_sizes(recipe.name, "sink", (1, recipe.sink.shape[0]), q)
+    _check_sizes(recipe.name, "parameters", recipe.batch_and_heads(), q)
+
+
+def _check_shapes(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
+    shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}"
+    if not q.ndim == k.ndim == v.ndim == 4:
+        checks.fail(name, "q, k and v must have 4 dimensions [B, H, length, D]", shapes, "unsqueeze the missing ones")
+    if q.shape[0] != k.shape[0] or k.shape[0] != v.shape[0]:
+        checks.fail(name, "q, k and v must have the same batch size", shapes, "expand the smaller one")
+    if k.shape[1] != v.shape[1] or k.shape[2] != v.shape[2]:
+        checks.fail(name, "k and v must have the same heads and length", shapes, "check what is passed as v")
+    if q.shape[3] != k.shape[3]:
+        checks.fail(name, "q and k must have the same head dimension", shapes, "check the projections")
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
+        rule = "the number of query heads must be a multiple of that of key heads"
+        checks.fail(name, rule, shapes, "repeat or drop heads")
+    if q.shape[2] == 0 or k.shape[2] == 0:
+        got = f"q_len={q.shape[2]}, kv_len={k.shape[2]}"
+        checks.fail(name, "there must be at least one query and one key", got, "skip the call")
+    if 0 in (q.shape[0], q.shape[1], q.shape[3], v.shape[3]):
+        checks.fail(name, "q, k and v must have at least one batch row, head and dimension", shapes, "skip the call")
+
+
+def _check_sizes(name: str, what: str, own: tuple[int, int], q: Tensor) -> None:
+    for axis, size, wanted in (("B", own[0], q.shape[0]), ("Hq", own[1], q.shape[1])):
+        # Not `in`: a compiler compares sizes it holds as symbols by identity there.
+        if size != 1 and size != wanted:
+            remedy = f"give it {wanted}, or one for all"
+            checks.fail(name, f"its {what} must have {axis} = {wanted} as q has, or 1", size, remedy)
