@@ -1,4 +1,4 @@
-"""``python -m benchmarks run block_mask_build``, ``report``, ``show``."""
+"""``python -m benchmarks run block_mask_build``, ``run block_mask_decode``, ``report``, ``show``."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ import os
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 import rich
+import torch
 from rich.progress import Progress
 
-from benchmarks import block_mask_build, record, report
+from benchmarks import block_mask_build, card_report, device_build, device_decode, record, report
 from benchmarks.environment import code_version, environment
+from benchmarks.measured_masks import MASKS
+from benchmarks.methods import METHODS
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,36 @@ SUITES = {
     "quick": Suite((4096,), seconds=2.0),
     "standard": Suite((4096, 16384, 32768, 131072), seconds=2.0),
 }
+CARD_SUITE = "gpu"
+CARD_SECONDS, CARD_BUDGET = 1.0, 220.0
+"""For how long a cell is sampled on a card, and after how many seconds a run there begins no cell."""
+
+MASK_NAMES = list(dict.fromkeys([*block_mask_build.RULES, *MASKS]))
+METHOD_NAMES = list(dict.fromkeys([*block_mask_build.BACKENDS, *METHODS]))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the command line asks for; an empty tuple is everything."""
+
+    what: str
+    suite: str
+    masks: tuple[str, ...]
+    lengths: tuple[int, ...]
+    methods: tuple[str, ...]
+    budget: float
+    device: str
+
+    @property
+    def command(self) -> str:
+        """The command that measures the same."""
+        options = [f"--mask {mask}" for mask in self.masks]
+        options += [f"--length {length}" for length in self.lengths]
+        options += [f"--method {method}" for method in self.methods]
+        if self.suite == CARD_SUITE:
+            options += [f"--budget {self.budget:g}"] * (self.budget != CARD_BUDGET)
+            options += [f"--device {self.device}"] * (self.device != "cuda")
+        return " ".join(["python -m benchmarks run", self.what, "--suite", self.suite, *options])
 
 
 @click.group()
@@ -41,39 +77,93 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("what", type=click.Choice(["block_mask_build"]))
+@click.argument("what", type=click.Choice(["block_mask_build", "block_mask_decode"]))
 @click.option(
     "--suite",
-    type=click.Choice(list(SUITES)),
+    type=click.Choice([*SUITES, CARD_SUITE]),
     default="quick",
     show_default=True,
-    help="Which lengths; tiny tries the harness out.",
+    help="Which lengths; tiny tries the harness out, gpu measures on a card.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="File to write; .jsonl or .jsonl.gz.")
-def run(what: str, suite: str, out: Path | None) -> None:
-    """Measure WHAT, each cell in a process of its own, and write one record a cell."""
+@click.option("--mask", "masks", multiple=True, type=click.Choice(MASK_NAMES), help="Only this one; repeatable.")
+@click.option("--length", "lengths", multiple=True, type=click.IntRange(1), help="Instead of the suite's; repeatable.")
+@click.option("--method", "methods", multiple=True, type=click.Choice(METHOD_NAMES), help="Only this one; repeatable.")
+@click.option("--budget", default=CARD_BUDGET, show_default=True, help="Seconds after which suite gpu begins no cell.")
+@click.option(
+    "--device",
+    type=click.Choice(["cuda", "cpu"]),
+    default="cuda",
+    show_default=True,
+    help="Where suite gpu runs; cpu tries it out.",
+)
+@click.option("--commit", help="What to record where the code lies without its git folder.")
+@click.option("--out", type=click.Path(path_type=Path), help="File to write as it goes; .jsonl or .jsonl.gz.")
+def run(out: Path | None, commit: str | None, **options: Any) -> None:
+    """Measure WHAT and write one record a cell: on a CPU each in a process of its own, on a card all in one."""
+    choice = Choice(**options)
     run_id = uuid.uuid4().hex[:12]
     header = {
         "record": "environment",
         "schema": 1,
         "run_id": run_id,
         "started_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": f"python -m benchmarks run {what} --suite {suite}",
-        "code": code_version(),
+        "command": choice.command,
+        "code": code_version(commit),
         "environment": environment(),
     }
     records: list[dict[str, Any]] = [header]
-    todo = list(block_mask_build.cells(SUITES[suite].lengths))
     with Progress() as progress:
-        task = progress.add_task(what, total=len(todo))
-        for cell in todo:
-            progress.update(task, description=f"{cell.recipe} {cell.length:,} {cell.backend}")
-            records.append(_in_own_process(cell, SUITES[suite].seconds) | {"run_id": run_id})
-            progress.advance(task)
+        rows = _measured(choice, progress)
+        if out is not None:
+            record.write(out, records)
+        for row in rows:
+            records.append(row | {"run_id": run_id})
+            if out is not None:
+                record.append(out, records[-1])
     if out is not None:
-        record.write(out, records)
+        record.write(out, records)  # in one piece a gzipped file is smaller
         rich.print(f"{len(records)} records written to {out}")
-    rich.print(report.block_mask_table(records))
+    if choice.suite == CARD_SUITE:
+        click.echo(card_report.page([records]), nl=False)
+    else:
+        rich.print(report.block_mask_table(records))
+
+
+def _measured(choice: Choice, progress: Progress) -> Iterator[dict[str, Any]]:
+    """The records of all cells, one after the other; a bar shows which one is on."""
+    if choice.suite != CARD_SUITE:
+        return _measured_in_processes(choice, progress)
+    if choice.device == "cuda" and not torch.cuda.is_available():
+        raise click.UsageError("suite gpu needs a card, and torch finds none; --device cpu tries the suite out")
+    masks = choice.masks or tuple(MASKS)
+    if choice.what == "block_mask_decode":
+        if choice.methods:
+            raise click.UsageError("block_mask_decode measures attn_mods alone; leave --method out")
+        steps = device_decode.cells(masks, choice.lengths or device_decode.LENGTHS)
+        return device_decode.records(_announced(steps, progress), choice.device)
+    todo = device_build.cells(masks, choice.lengths or device_build.LENGTHS, choice.methods or tuple(METHODS))
+    run = device_build.Run(choice.device, CARD_SECONDS, choice.budget)
+    return run.records(_announced(todo, progress))
+
+
+def _measured_in_processes(choice: Choice, progress: Progress) -> Iterator[dict[str, Any]]:
+    if choice.what != "block_mask_build":
+        raise click.UsageError(f"{choice.what} is measured on a card: add --suite gpu")
+    plan = SUITES[choice.suite]
+    todo = [
+        cell
+        for cell in block_mask_build.cells(choice.lengths or plan.lengths)
+        if cell.recipe in (choice.masks or MASK_NAMES) and cell.backend in (choice.methods or METHOD_NAMES)
+    ]
+    return (_in_own_process(cell, plan.seconds) for cell in _announced(todo, progress))
+
+
+def _announced(todo: Sequence[T], progress: Progress) -> Iterator[T]:
+    task = progress.add_task("", total=len(todo))
+    for cell in todo:
+        progress.update(task, description=" ".join(map(str, vars(cell).values())))
+        yield cell
+        progress.advance(task)
 
 
 def _in_own_process(cell: block_mask_build.Cell, seconds: float) -> dict[str, Any]:
@@ -98,10 +188,18 @@ def cell(recipe: str, length: int, backend: str, seconds: float) -> None:
 
 
 @main.command(name="report")
-def report_command() -> None:
-    """Print the tables of all committed records."""
-    for path in record.result_files():
-        rich.print(report.block_mask_table(record.read(path)), f"{path.parent.name}/{path.name}\n")
+@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
+def report_command(paths: tuple[Path, ...]) -> None:
+    """Print what was measured, in PATHS or in all committed records: tables for processors, Markdown for cards."""
+    on_cards = []
+    for path in paths or record.result_files():
+        records = list(record.read(path))
+        if records[0]["environment"]["card"] is None:
+            rich.print(report.block_mask_table(records), f"{path.parent.name}/{path.name}\n")
+        else:
+            on_cards.append(records)
+    if on_cards:
+        click.echo(card_report.page(on_cards), nl=False)
 
 
 @main.command()

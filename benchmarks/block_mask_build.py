@@ -5,20 +5,19 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn.attention import flex_attention
 from torch.nn.attention.flex_attention import BlockMask
 
 from attn_mods.block_mask import create_block_mask
 from attn_mods.mask import MaskMod
 from benchmarks.clock import measure
+from benchmarks.measured_masks import MASKS, PRINCIPAL
 
 BLOCK_SIZE = 128
-WINDOW = 1024
-DOCUMENTS = 64
 LISTS = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices", "q_num_blocks", "q_indices",
          "full_q_num_blocks", "full_q_indices")  # fmt: skip
 TORCH_BYTES_PER_PAIR = 10
@@ -40,47 +39,12 @@ BACKENDS: dict[str, Callable[..., BlockMask]] = {
 }
 
 
-def causal(length: int, seed: int) -> MaskMod:
-    """A fresh causal closure."""
-
-    def rule(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        return q_idx >= kv_idx
-
-    return rule
+def fresh_rule(name: str, length: int, seed: int) -> MaskMod:
+    """The closure of a mask over the values of a seed."""
+    return MASKS[name].fresh_closure(length, seed, "cpu")
 
 
-def sliding_window(length: int, seed: int) -> MaskMod:
-    """A fresh window closure; the window differs a little each time."""
-    window = WINDOW + seed % 7
-
-    def rule(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        return (q_idx >= kv_idx) & (q_idx - kv_idx < window)
-
-    return rule
-
-
-def document_causal(length: int, seed: int) -> MaskMod:
-    """A fresh packed causal closure over document ids with random boundaries."""
-    generator = torch.Generator().manual_seed(seed)
-    cuts = torch.randperm(length - 1, generator=generator)[: DOCUMENTS - 1].sort().values + 1
-    document = torch.searchsorted(cuts, torch.arange(length), right=True)
-
-    def rule(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        return (document[q_idx] == document[kv_idx]) & (q_idx >= kv_idx)
-
-    return rule
-
-
-RULES: dict[str, Callable[[int, int], MaskMod]] = {
-    "causal": causal,
-    "sliding_window": sliding_window,
-    "document_causal": document_causal,
-}
-PARAMETERS: dict[str, dict[str, Any]] = {
-    "causal": {},
-    "sliding_window": {"window": WINDOW},
-    "document_causal": {"documents": DOCUMENTS},
-}
+RULES: dict[str, Callable[[int, int], MaskMod]] = {name: partial(fresh_rule, name) for name in PRINCIPAL}
 
 
 def cells(lengths: tuple[int, ...]) -> Iterator[Cell]:
@@ -95,7 +59,7 @@ def describe(cell: Cell) -> dict[str, Any]:
         "record": "cell",
         "what": "block_mask_build",
         "recipe": cell.recipe,
-        "parameters": PARAMETERS[cell.recipe],
+        "parameters": MASKS[cell.recipe].described,
         "backend": cell.backend,
         "shape": {"B": 1, "H": 1, "q_len": cell.length, "kv_len": cell.length, "block_size": [BLOCK_SIZE, BLOCK_SIZE]},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import platform
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 RECORDED_VARIABLES = ("TORCH", "TRITON", "CUDA", "OMP", "MKL", "OPENBLAS")
+LOCATIONS = ("_DIR", "_HOME", "_PATH", "_ROOT")
 
 
 def environment() -> dict[str, Any]:
@@ -21,6 +23,10 @@ def environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "driver": driver_version(),
+        "triton": installed_version("triton"),
+        "attn_gym": installed_version("attn_gym"),
         "python": platform.python_version(),
         "system": platform.system(),
         "machine": platform.machine(),
@@ -32,7 +38,25 @@ def environment() -> dict[str, Any]:
 def _variables() -> dict[str, str]:
     """Settings of the libraries; where they keep their files changes no measurement."""
     named = sorted(os.environ.items())
-    return {name: value for name, value in named if name.startswith(RECORDED_VARIABLES) and not name.endswith("_DIR")}
+    return {n: value for n, value in named if n.startswith(RECORDED_VARIABLES) and not n.endswith(LOCATIONS)}
+
+
+def driver_version() -> str | None:
+    """Version of the card's driver; None where there is no card."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=30).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return next(iter(told.split()), None)
+
+
+def installed_version(package: str) -> str | None:
+    """Version of an installed package, or None."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def processor_name() -> str:
@@ -43,8 +67,14 @@ def processor_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def code_version() -> dict[str, Any]:
-    """Commit of the working tree and whether it has changes; None for both outside of git."""
+def code_version(commit: str | None = None) -> dict[str, Any]:
+    """Commit of the working tree and whether it has changes; None for both outside of git.
+
+    Args:
+        commit: The commit of a copy that came without git; whether the copy was changed is then not known.
+    """
+    if commit is not None:
+        return {"git_sha": commit, "dirty": None}
     try:
         head = _git("rev-parse", "HEAD")
         dirty = bool(_git("status", "--porcelain", "--untracked-files=no"))

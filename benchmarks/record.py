@@ -27,15 +27,28 @@ def validate(record: dict[str, Any]) -> None:
 
 def write(path: Path, records: Iterable[dict[str, Any]]) -> int:
     """Validate and write records, gzipped if the name ends in .gz; returns how many."""
-    lines = []
-    for record in records:
-        validate(record)
-        lines.append(json.dumps(record, separators=(",", ":"), sort_keys=True))
+    lines = [_line(record) for record in records]
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(f"{line}\n" for line in lines).encode()
-    # a fixed time stamp keeps equal records equal as files
-    path.write_bytes(gzip.compress(text, mtime=0) if path.suffix == ".gz" else text)
+    path.write_bytes(_packed(path, "".join(lines)))
     return len(lines)
+
+
+def append(path: Path, record: dict[str, Any]) -> None:
+    """Validate a record and add it to a file, so that a run which is cut keeps what it measured."""
+    line = _line(record)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.write(_packed(path, line))
+
+
+def _line(record: dict[str, Any]) -> str:
+    validate(record)
+    return json.dumps(record, separators=(",", ":"), sort_keys=True) + "\n"
+
+
+def _packed(path: Path, text: str) -> bytes:
+    # a fixed time stamp keeps equal records equal as files
+    return gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode()
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

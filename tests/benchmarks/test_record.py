@@ -14,6 +14,7 @@ from benchmarks import record
 from benchmarks.environment import code_version, environment
 
 GOLDEN = Path(__file__).with_name("golden.jsonl")
+OF_A_CARD = list(record.read(Path(__file__).with_name("golden_card.jsonl")))
 ENVIRONMENT, OK, *_ = RECORDS = list(record.read(GOLDEN))
 NOT_OK = next(row for row in RECORDS if row.get("status") == "skipped")
 
@@ -24,7 +25,7 @@ def changed(row: dict[str, Any], **values: Any) -> dict[str, Any]:
     return {name: value for name, value in merged.items() if value is not None}
 
 
-@pytest.mark.parametrize("row", RECORDS, ids=lambda row: f"{row['record']} {row.get('status', '')}")
+@pytest.mark.parametrize("row", [*RECORDS, *OF_A_CARD], ids=lambda row: f"{row['record']} {row.get('status', '')}")
 def test_golden_records_are_accepted(row: dict[str, Any]) -> None:
     record.validate(row)
 
@@ -55,6 +56,14 @@ def test_todays_environment_is_accepted() -> None:
         changed(OK, run_id=""),
         changed(OK, shape={"q_len": 8}),
         changed(OK, unheard_of=1),
+        changed(OK, what="something_else"),
+        changed(OK, launches=-1),
+        changed(OK, launches=1.5),
+        changed(OK, compilations=-1),
+        changed(OK, full_width=1),
+        changed(NOT_OK, launches=1),
+        changed(NOT_OK, compilations=0),
+        changed(NOT_OK, full_width=True),
         changed(OK, record="environment"),
         changed(NOT_OK, samples_ms=[1.0]),
         changed(NOT_OK, first_ms=1.0),
@@ -71,7 +80,9 @@ def test_todays_environment_is_accepted() -> None:
     ids=[
         "ok without samples", "no sample", "sample of 0", "sample as text", "no first call", "no peak",
         "negative peak", "no bytes of lists", "no gate", "unknown status", "no status", "empty run", "incomplete shape",
-        "unknown field", "cell as environment", "skipped with samples", "skipped with a first call",
+        "unknown field", "unknown subject", "negative launches", "part of a launch", "negative compilations",
+        "width as number", "skipped with launches", "skipped with compilations", "skipped with a width",
+        "cell as environment", "skipped with samples", "skipped with a first call",
         "skipped with a peak", "skipped with lists", "skipped without a reason", "ok without anything",
         "wrong with samples", "another schema", "incomplete environment", "no code", "empty",
     ],
@@ -96,6 +107,22 @@ def test_nothing_is_written_if_a_record_is_refused(tmp_path: Path) -> None:
     with pytest.raises(jsonschema.ValidationError):
         record.write(path, [ENVIRONMENT, changed(OK, samples_ms=None)])
     assert not path.exists()
+
+
+@pytest.mark.parametrize("name", ["run.jsonl", "run.jsonl.gz"])
+def test_records_are_added_one_by_one(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "new" / name
+    for count, row in enumerate(RECORDS, start=1):
+        record.append(path, row)
+        assert list(record.read(path)) == RECORDS[:count]
+
+
+def test_a_refused_record_is_not_added(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    record.append(path, ENVIRONMENT)
+    with pytest.raises(jsonschema.ValidationError):
+        record.append(path, changed(OK, samples_ms=None))
+    assert list(record.read(path)) == [ENVIRONMENT]
 
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
