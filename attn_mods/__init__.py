@@ -2,6 +2,7 @@
 
 from attn_mods import masks, nn, scores
 from attn_mods.block_mask import create_block_mask
+from attn_mods.block_mask_cache import BlockMaskCache
 from attn_mods.dispatch import attention, explain
 from attn_mods.mask import Mask
 from attn_mods.oracle import reference
@@ -11,6 +12,7 @@ from attn_mods.score import Score
 from attn_mods.verification import verify
 
 __all__ = [
+    "BlockMaskCache",
     "Mask",
     "Recipe",
     "Score",

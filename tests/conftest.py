@@ -1,14 +1,23 @@
-"""Shared by all tests: fixed seeds, and no more threads than cores."""
+"""Shared by all tests: fixed seeds, no more threads than cores, and kernels where there is no GPU."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 from typing import Any
 
 import pytest
 import torch
 
-from attn_mods.backends import plan
+# Without a GPU, kernels run in Triton's interpreter. Triton asks for it when it and they are imported, so that is done
+# here; the package asks at every call, and is told only in the tests of kernels, since the interpreter is slow.
+if not torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
+    os.environ["TRITON_INTERPRET"] = "1"
+    importlib.import_module("attn_mods.kernels.packed_lists")
+    del os.environ["TRITON_INTERPRET"]
+
+plan = importlib.import_module("attn_mods.backends.plan")
 
 
 def pytest_configure() -> None:
@@ -28,6 +37,15 @@ def room_for_plans() -> None:
 def fixed_seed() -> None:
     """Every test starts from the same random state."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels for tensors of the CPU."""
+    if torch.cuda.is_available():
+        pytest.skip("where there is a GPU kernels are compiled, and tested in tests/gpu")
+    pytest.importorskip("triton", reason="Triton, whose interpreter runs kernels without a GPU, is not installed")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

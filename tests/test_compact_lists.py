@@ -12,9 +12,7 @@ from attn_mods.tiles import FULL, MIXED, Grid
 
 def test_only_on_cuda_devices() -> None:
     mask = masks.SlidingWindow(window=5)
-    with pytest.raises(
-        ValueError, match=r"^sliding_window: compact lists are for CUDA devices, got cpu; leave"
-    ):
+    with pytest.raises(ValueError, match=r"^sliding_window: compact lists are for CUDA devices, got cpu; leave"):
         mask.block_mask(300, compact=True)
     assert mask.block_mask(300, compact=False).kv_indices.is_contiguous()
 

@@ -24,13 +24,17 @@ LONGEST_ENTRY = 200
 LAYERS = (
     {"captured_tables", "checks", "entry", "evaluation", "function_state", "realised"},
     {"band", "documents", "parameters", "per_axis", "provenance"},
-    {"kernels"},
+    {"kernels", "structure_facts"},
     {"tiles"},
+    {"fused"},
     {"block_mask"},
+    {"compact_lists"},
     {"mask", "algebra", "frames", "user_function", "user_rule"},
+    {"block_mask_cache"},
     {"bare_block_mask", "block_mask_check", "score", "score_compositions"},
     {"masks", "scores"},
     {"preflight", "recipe", "registry", "sink"},
+    {"call_checks"},
     {"backends", "oracle"},
     {"entry_checks", "explanation"},
     {"dispatch"},
@@ -46,6 +50,7 @@ TOGETHER = ({"mask", "algebra", "frames", "user_function", "user_rule"}, {"score
 
 # The public names, as the README documents them.
 PUBLIC = {
+    "BlockMaskCache",
     "Mask",
     "Recipe",
     "Score",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-
 import torch
 
 from attn_mods import checks
@@ -39,8 +37,8 @@ def get(name: str) -> Backend:
         if backend.name == name:
             return backend
     names = [backend.name for backend in ALL]
-    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.5)
-    remedy = f"did you mean {' or '.join(near)}" if near else f"use auto, {', '.join(names)}"
+    near = checks.near_misses(str(name), tuple(names), 3)
+    remedy = f"did you mean {near}" if near else f"use auto, {', '.join(names)}"
     checks.fail("attention", "backend must be auto or a backend's name", repr(name), remedy)
 
 

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Hashable
+import weakref
 from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor
+from torch._dynamo.decorators import maybe_mark_dynamic
 from torch.nn.attention.flex_attention import BlockMask
+from torch.nn.functional import pad
 from torch.utils._python_dispatch import _disable_current_modes
 
-from attn_mods.block_mask import device_of, from_lists, list_bytes, list_shapes, lists_of
+from attn_mods.block_mask import LIST_NAMES, from_lists, list_shapes, lists_of
+from attn_mods.block_mask_cache import BlockMaskCache
 from attn_mods.mask import Mask
 from attn_mods.parameters import Parameterised, from_structure
 from attn_mods.user_rule import UserRule
 
 BLOCK = 128
-MOST_BLOCK_MASKS = 32
-MOST_BYTES = 1 << 30
-"""Most memory that the lists of all cached BlockMasks of one device may take, the newest one excepted."""
 
 VMAP_KEYS = ("FuncTorchDynamicLayerFrontMode", "FuncTorchDynamicLayerBackMode", "FuncTorchBatched", "FuncTorchVmapMode")
 
-_cache: OrderedDict[Hashable, BlockMask] = OrderedDict()
+BLOCK_MASKS = BlockMaskCache()
+"""Those of all calls of ``attention`` in this process that brought none."""
+
+_of_any_length: weakref.WeakKeyDictionary[BlockMask, BlockMask] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 
 
@@ -33,33 +35,39 @@ def block_mask_for(
 ) -> BlockMask:
     """The BlockMask of a mask at its offset, for the batch and heads its parameters ask for.
 
-    The key holds identity and version of every tensor the mask depends on, so one that changed in place has another.
+    Kept while nothing that the mask depends on changes.
     """
-    key = (mask.key(), q_len, kv_len, device, separate_full_blocks)
+    return BLOCK_MASKS.held_or_built(
+        lambda: (mask.key(), q_len, kv_len, device, separate_full_blocks),
+        lambda: mask.placed_block_mask(q_len, kv_len, device=device, separate_full_blocks=separate_full_blocks),
+    )
+
+
+def of_any_length(block_mask: BlockMask) -> BlockMask:
+    """The same blocks in lists that are compiled for once, whatever the lengths; ``block_mask`` must not change.
+
+    Left to itself, torch compiles a size in until it has seen another one, each size by itself, and a size of 1 for
+    good. So all sizes are marked as changing, and a side of one block gets room for a second, which no count includes
+    and no kernel reads. A single query keeps its one block: the kernels for it are compiled for nothing else.
+    """
     with _lock:
-        if key in _cache:
-            _cache.move_to_end(key)
-            return _cache[key]
-    built = mask.placed_block_mask(q_len, kv_len, device=device, separate_full_blocks=separate_full_blocks)
-    if mask.key() == key[0]:  # the key of what cannot be watched, such as an inference tensor, equals no other
-        with _lock:
-            _store(key, built)
+        if block_mask in _of_any_length:
+            return _of_any_length[block_mask]
+    rows, columns = block_mask.kv_indices.shape[-2:]
+    q_room = int(rows == 1 and block_mask.seq_lengths[0] > 1)
+    kv_room = int(columns == 1)
+    lists: list[Tensor] = []
+    with torch.inference_mode(False):  # kept for a backward pass too
+        for name, each in zip(LIST_NAMES, lists_of(block_mask), strict=False):
+            first, second = (q_room, kv_room) if "kv" in name else (kv_room, q_room)
+            room = (0, first) if name.endswith("num_blocks") else (0, second, 0, first)
+            # A tensor of its own even without room: torch compiles anew where a tensor it knows is marked later.
+            lists.append(pad(each, room) if any(room) else each.detach())
+            maybe_mark_dynamic(lists[-1], list(range(2, each.dim())))
+    built = from_lists(lists, block_mask.mask_mod, block_mask.seq_lengths, block_mask.BLOCK_SIZE)
+    with _lock:
+        _of_any_length[block_mask] = built
     return built
-
-
-def _store(key: Hashable, built: BlockMask) -> None:
-    """Keep the newest, and of the older ones as many as the bounds allow."""
-    _cache[key] = built
-    if len(_cache) > MOST_BLOCK_MASKS:
-        _cache.popitem(last=False)
-    device = device_of(built)
-    sizes = {other: list_bytes(held) for other, held in _cache.items() if device_of(held) == device}
-    total = sum(sizes.values())
-    for other in list(sizes)[:-1]:
-        if total <= MOST_BYTES:
-            return
-        total -= sizes[other]
-        del _cache[other]
 
 
 def block_mask_in_graph(
@@ -95,7 +103,7 @@ def _lists(
     if not isinstance(mask, Mask):
         raise TypeError(f"attn_mods::block_lists needs the structure of a mask, got that of {type(mask).__name__}")
     with _disable_current_modes(), _vmap_allowed():
-        built = mask.placed_block_mask(q_len, kv_len, batch, heads, device, BLOCK, separate_full_blocks)
+        built = mask.placed_block_mask(q_len, kv_len, batch, heads, device, BLOCK, separate_full_blocks, compact=False)
     # Rows of a list may share memory, and what an operator returns must not.
     return [each.clone(memory_format=torch.contiguous_format) for each in lists_of(built)]
 

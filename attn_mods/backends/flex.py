@@ -19,10 +19,11 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
 from attn_mods.backends.base import Backend, Call, Needs, Reason, Shapes
-from attn_mods.backends.block_mask_cache import block_mask_for, block_mask_in_graph, holds_function
+from attn_mods.backends.block_mask_cache import block_mask_for, block_mask_in_graph, holds_function, of_any_length
 from attn_mods.backends.cpu_kernel import mend_cpu_kernel
 from attn_mods.backends.plan import call_flex, plan_for, run_plan
 from attn_mods.backends.sink_key import ScoreWithSinkKey, with_sink_key
+from attn_mods.backends.structure_options import structure_options
 from attn_mods.block_mask import has_full_blocks
 from attn_mods.function_state import kernel_signature
 from attn_mods.realised import realised
@@ -90,18 +91,29 @@ class Flex(Backend):
         block_mask = _block_mask(call)
         score_mod = None if recipe.score is None else _score_mod(recipe.score)
         return_lse = needs.lse or recipe.sink is not None
-        options = _kernel_options(call)
+        options = _kernel_options(call, block_mask)
         arguments = (q, k, v, score_mod, block_mask, recipe.scale, return_lse, options)
         if needs.compiling:
             out, lse = call_flex(*arguments)
             if out.device.type == "cpu":
                 out = realised(out)  # the CPU kernel (torch 2.13) cannot have what follows it fused into it
         else:
-            mode = None if q.device.type == "cpu" or needs.invariant else TUNED_MODE
-            out, lse = run_plan(recipe.name, plan_for((mode, _plan_key(*arguments)), mode), *arguments)
+            out, lse = _run_compiled(call, *arguments)
         if recipe.sink is not None and lse is not None:
             out = apply_sink(out, lse, recipe.sink)
         return out, lse if needs.lse else None
+
+
+def _run_compiled(call: Call, *arguments: Any) -> tuple[Tensor, Tensor | None]:
+    """Run the plan of these arguments of ``call_flex``, at lengths that are not its first with lists for any length."""
+    q, k, v, score_mod, block_mask, *others = arguments
+    mode = None if q.device.type == "cpu" or call.needs.invariant else TUNED_MODE
+    lengths = q.shape[2], k.shape[2]
+    plan = plan_for((mode, _plan_key(*arguments)), mode, lengths)
+    is_own = block_mask is not None and block_mask is not call.block_mask
+    if is_own and lengths != plan.first_lengths:
+        block_mask = of_any_length(block_mask)
+    return run_plan(call.recipe.name, plan, q, k, v, score_mod, block_mask, *others)
 
 
 def _cpu_limits(needs: Needs) -> Reason | None:
@@ -141,10 +153,23 @@ def _score_mod(score: Score) -> ScoreMod:
     return rule
 
 
-def _kernel_options(call: Call) -> dict[str, Any] | None:
-    options = dict(INVARIANT_OPTIONS) if call.needs.invariant and call.q.device.type != "cpu" else {}
-    options.update(call.kernel_options or {})
-    return options or None
+def _kernel_options(call: Call, block_mask: BlockMask | None) -> dict[str, Any] | None:
+    asked = call.kernel_options or {}
+    own: dict[str, Any] = structure_options(call.recipe, call.shapes, call.q.device, call.needs, asked)
+    if call.q.device.type != "cpu":
+        if call.needs.invariant:
+            own = INVARIANT_OPTIONS
+        elif "BACKEND" not in asked and block_mask is not None and _overfills_a_tile(call.shapes, block_mask):
+            own["FORCE_USE_FLEX_ATTENTION"] = True
+    return {**own, **asked} or None
+
+
+def _overfills_a_tile(shapes: Shapes, block_mask: BlockMask) -> bool:
+    """Whether the decoding kernel, which torch takes below 128 queries, would need a tile larger than a block.
+
+    Its tile holds all queries of a key head; where it is larger than a block, no kernel is found (torch 2.11 and 2.13).
+    """
+    return shapes.q_len * (shapes.q_heads // shapes.kv_heads) > block_mask.BLOCK_SIZE[0]
 
 
 def _plan_key(

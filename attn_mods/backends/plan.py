@@ -21,7 +21,7 @@ from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attent
 
 MOST_PLANS = 128
 
-Plan = Callable[..., tuple[Tensor, Tensor | None]]
+FlexCall = Callable[..., tuple[Tensor, Tensor | None]]
 
 _plans: OrderedDict[Hashable, Plan] = OrderedDict()
 _numbers = itertools.count()
@@ -48,13 +48,29 @@ def call_flex(
     return out, aux.lse
 
 
-def plan_for(key: Hashable, mode: str | None) -> Plan:
-    """The compiled function of this key; compiled at its first call."""
+class Plan:
+    """A compiled ``call_flex``.
+
+    Attributes:
+        first_lengths: q_len and kv_len of its first call: constants of the kernel compiled then, and of no later one.
+    """
+
+    def __init__(self, mode: str | None, first_lengths: tuple[int, int]) -> None:
+        self.first_lengths = first_lengths
+        self._compiled = torch.compile(_own_code_object(f"flex_plan_{next(_numbers)}"), fullgraph=True, mode=mode)
+
+    def __call__(self, *arguments: Any) -> tuple[Tensor, Tensor | None]:
+        """``call_flex`` of these arguments."""
+        return self._compiled(*arguments)
+
+
+def plan_for(key: Hashable, mode: str | None, lengths: tuple[int, int]) -> Plan:
+    """The plan of this key, compiled at its first call; ``lengths`` are q_len and kv_len of the call to come."""
     with _lock:
         if key in _plans:
             _plans.move_to_end(key)
             return _plans[key]
-        plan = _plans[key] = torch.compile(_own_code_object(f"flex_plan_{next(_numbers)}"), fullgraph=True, mode=mode)
+        plan = _plans[key] = Plan(mode, lengths)
         crowded = len(_plans) > MOST_PLANS
         if crowded:
             _plans.popitem(last=False)
@@ -84,6 +100,6 @@ def run_plan(name: str, plan: Plan, *arguments: Any) -> tuple[Tensor, Tensor | N
         ) from error
 
 
-def _own_code_object(name: str) -> Plan:
+def _own_code_object(name: str) -> FlexCall:
     code = call_flex.__code__.replace(co_name=name, co_qualname=name)
     return types.FunctionType(code, call_flex.__globals__, name)

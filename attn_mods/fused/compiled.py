@@ -190,8 +190,10 @@ def _attempt(future: Future[Any], make: Callable[[], Any], name: str) -> None:
         future.set_result(make())
     except Exception as error:
         text = f"{name}: its kernel could not be compiled ({type(error).__name__}: {error})"
-        warnings.warn(f"{text}; BlockMasks are exact, and slower to build", RuntimeWarning, stacklevel=2)
-        future.set_result(None)
+        try:
+            warnings.warn(f"{text}; BlockMasks are exact, and slower to build", RuntimeWarning, stacklevel=2)
+        finally:  # a warning may be an error, and who waits must not wait for ever
+            future.set_result(None)
 
 
 kernels = Background()

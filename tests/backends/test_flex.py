@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -10,10 +11,11 @@ from torch.nn.attention.flex_attention import BlockMask
 
 import attn_mods as am
 from attn_mods import Recipe, masks, scores
-from attn_mods.backends import block_mask_cache, flex
-from attn_mods.backends.block_mask_cache import MOST_BLOCK_MASKS, _cache, block_mask_for
+from attn_mods.backends import flex
+from attn_mods.backends.base import Call, Needs
+from attn_mods.backends.block_mask_cache import block_mask_for, of_any_length
 from attn_mods.backends.sink_key import MaskWithSinkKey, ScoreWithSinkKey
-from attn_mods.block_mask import list_bytes
+from attn_mods.block_mask import lists_of
 from tests.attention_inputs import assert_matches_reference, inputs
 
 CPU = torch.device("cpu")
@@ -25,16 +27,21 @@ def test_c56_groups_of_seven_with_a_window_per_query_head() -> None:
     assert_matches_reference(tensors, masks.SlidingWindow(windows), "flex", q_offset=100)
 
 
-@pytest.mark.parametrize("q_len, kv_len", [(1, 100), (1, 1000), (5, 37), (33, 33), (257, 300)])
-def test_c55_lengths(q_len: int, kv_len: int) -> None:
-    tensors = inputs(q_len, kv_len, head_dim=31)
-    assert_matches_reference(tensors, masks.Causal(), "flex", q_offset=kv_len - q_len)
+@pytest.mark.parametrize(
+    ("q_len", "kv_len", "head_dim"),
+    [
+        *((1, 100, 8), (1, 100, 31), (1, 1000, 80), (1, 1000, 96)),
+        *((5, 37, 31), (5, 37, 80), (33, 33, 8), (33, 33, 96)),
+        *((257, 300, 8), (257, 300, 31), (257, 300, 80), (257, 300, 96)),
+    ],
+)
+def test_c55_lengths_and_head_dimensions(q_len: int, kv_len: int, head_dim: int) -> None:
+    """Each head dimension with one query, within a block and over several; each pair of lengths with two of them.
 
-
-@pytest.mark.parametrize("head_dim", [8, 80, 96])
-def test_c55_head_dimensions(head_dim: int) -> None:
-    tensors = inputs(257, 300, batch=1, head_dim=head_dim)
-    assert_matches_reference(tensors, masks.Causal(), "flex", q_offset=43)
+    All twenty combinations are one compilation each, more than a minute in total.
+    """
+    tensors = inputs(q_len, kv_len, head_dim=head_dim)
+    assert_matches_reference(tensors, masks.Causal(), "flex", q_offset=kv_len - q_len, tolerance=1e-6)
 
 
 def test_c57_values_narrower_than_keys() -> None:
@@ -161,28 +168,32 @@ class TestBlockMaskCache:
             window.fill_(300)
             assert not torch.equal(block_mask_for(mask, 300, 300, CPU).kv_num_blocks, first.kv_num_blocks)
 
-    def test_what_is_never_found_again_is_not_kept(self) -> None:
-        with torch.inference_mode():
-            mask = masks.SlidingWindow(torch.tensor(2))
-            before = list(_cache)
-            block_mask_for(mask, 300, 300, CPU)
-        assert list(_cache) == before
 
-    def test_bounded_in_bytes(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        one = list_bytes(block_mask_for(masks.SlidingWindow(3), 2000, 2000, CPU))
-        monkeypatch.setattr(block_mask_cache, "MOST_BYTES", 3 * one)
-        _cache.clear()
-        built = [block_mask_for(masks.SlidingWindow(window), 2000, 2000, CPU) for window in range(1, 6)]
-        assert [any(held is each for held in _cache.values()) for each in built] == [False, False, True, True, True]
-        monkeypatch.setattr(block_mask_cache, "MOST_BYTES", 1)
-        newest = block_mask_for(masks.SlidingWindow(9), 2000, 2000, CPU)
-        assert [held is newest for held in _cache.values()] == [True]
-
-    def test_bounded(self) -> None:
-        for window in range(1, MOST_BLOCK_MASKS + 9):
-            block_mask_for(masks.SlidingWindow(window), 16, 16, CPU)
-        assert len(_cache) == MOST_BLOCK_MASKS
+@pytest.mark.parametrize("length", [40, 300])
+def test_lists_made_in_inference_mode_serve_a_backward_pass(length: int) -> None:
+    with torch.inference_mode():
+        built = block_mask_for(masks.SlidingWindow(7), length, length, CPU)
+        both = lists_of(built) + lists_of(of_any_length(built))
+    assert not any(each.is_inference() for each in both)
 
 
 def test_lists_of_a_mask_are_block_masks() -> None:
     assert isinstance(block_mask_for(masks.Causal(), 40, 40, CPU), BlockMask)
+
+
+@pytest.mark.parametrize(
+    ("q_len", "key_heads", "options", "expected"),
+    [
+        (64, 2, None, None),
+        (65, 2, None, {"FORCE_USE_FLEX_ATTENTION": True}),
+        (65, 2, {"BLOCK_M": 64}, {"FORCE_USE_FLEX_ATTENTION": True, "BLOCK_M": 64}),
+        (65, 2, {"BACKEND": "TRITON_DECODE"}, {"BACKEND": "TRITON_DECODE"}),
+        (127, 4, None, None),
+    ],
+)
+def test_queries_that_overfill_the_decoding_kernel_go_to_the_main_one(
+    q_len: int, key_heads: int, options: dict[str, Any] | None, expected: dict[str, Any] | None
+) -> None:
+    q, k, v = (tensor.to("meta") for tensor in inputs(q_len, key_heads=key_heads))
+    call = Call(q, k, v, Recipe(masks.Causal()), Needs(), kernel_options=options)
+    assert flex._kernel_options(call, masks.Causal().block_mask(q_len)) == expected
