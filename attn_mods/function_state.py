@@ -6,6 +6,7 @@ that hold the same unchanged tensors and the same numbers keep the same pairs.
 
 from __future__ import annotations
 
+import dis
 import functools
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -154,7 +155,8 @@ def _describe(value: Any, leaf: Any, seen: set[int], names: tuple[str, ...] = ()
         return functools.partial, inside((value.func, value.args, value.keywords))
     if isinstance(value, types.FunctionType):
         read = _names(value.__code__)
-        return value.__code__, inside(_referred(value, read), tuple(dict.fromkeys(names + read)))
+        seen_from_inside = (*_referred(value, read), *vars(value).values(), *_unseen(value.__code__))
+        return value.__code__, inside(seen_from_inside, tuple(dict.fromkeys(names + read)))
     if isinstance(value, types.MethodType):
         return types.MethodType, inside((value.__func__, value.__self__))
     if isinstance(value, property):
@@ -179,6 +181,22 @@ def _names(code: types.CodeType) -> tuple[str, ...]:
     """Globals and attributes that code reads, inside nested functions and comprehensions too."""
     nested = (name for constant in code.co_consts if isinstance(constant, types.CodeType) for name in _names(constant))
     return tuple(dict.fromkeys((*code.co_names, *nested)))
+
+
+_LOOKS_UP_BY_TEXT = frozenset({"eval", "exec", "getattr", "globals", "locals", "vars", "__import__", "__dict__"})
+
+
+class _Unseen:
+    """What code reads in ways that cannot be followed."""
+
+    __slots__ = ()
+
+
+@functools.lru_cache(maxsize=1024)
+def _unseen(code: types.CodeType) -> tuple[_Unseen, ...]:
+    """One of these for code that imports, or looks names up by their text."""
+    imports = any(instruction.opname == "IMPORT_NAME" for instruction in dis.get_instructions(code))
+    return (_Unseen(),) if imports or _LOOKS_UP_BY_TEXT.intersection(code.co_names) else ()
 
 
 def _referred(function: types.FunctionType, names: tuple[str, ...]) -> Iterator[object]:

@@ -157,7 +157,8 @@ def near(window: Any) -> Mask:
     """A user's rule made anew, of one code."""
 
     def rule(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        return (kv_idx <= q_idx) & (q_idx - kv_idx < window[0])
+        is_near: Tensor = q_idx - kv_idx < window[0]
+        return is_near & (kv_idx <= q_idx)
 
     return Mask.from_mask_mod(rule)
 

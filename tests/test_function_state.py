@@ -207,3 +207,32 @@ def test_torch_itself_is_not_opened() -> None:
     rule = lambda b, h, q_idx, kv_idx: torch.nn.functional.relu(torch.where(q_idx > 0, q_idx, torch.pi)) > 0  # noqa: E731
     assert rule_state(rule) == rule_state(rule)
     assert len(leaves(rule)) < 10
+
+
+def _with_attribute() -> Any:
+    def rule(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return kv_idx < rule.width  # type: ignore[attr-defined]
+
+    rule.width = 3  # type: ignore[attr-defined]
+    return rule
+
+
+def test_an_attribute_of_the_function_itself() -> None:
+    rule = _with_attribute()
+    before = rule_state(rule)
+    assert rule_state(rule) == before
+    rule.width = 50
+    assert rule_state(rule) != before
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda b, h, q, k: k < __import__("math").pi,
+        lambda b, h, q, k: k < globals()["WIDTH"],
+        lambda b, h, q, k: k < getattr(torch, "w" + "idth"),
+    ],
+    ids=["import", "globals", "getattr"],
+)
+def test_what_cannot_be_followed_equals_nothing(rule: Any) -> None:
+    assert rule_state(rule) != rule_state(rule)

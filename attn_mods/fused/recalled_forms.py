@@ -70,6 +70,7 @@ _ATTRIBUTES = (
     frozenset(operations.CANONICAL) | operations.CREATION | {"int64", "int32", "int16", "int8", "uint8", "bool", "long"}
 )
 
+_HOLD_SMALL_NUMBERS = (torch.int64, torch.int32, torch.bool)
 _STATIC = (bool, float, str, type(None), torch.dtype)
 _MOST = 1024
 
@@ -95,6 +96,7 @@ class _Template(NamedTuple):
 
 
 _templates: dict[Hashable, _Template | None] = {}
+_NEVER_SEEN: Any = object()
 
 
 def recall(rule: Rule, grid: Grid) -> Call | None:
@@ -102,13 +104,13 @@ def recall(rule: Rule, grid: Grid) -> Call | None:
     leaves: list[Any] = []
     try:
         key = _opened(rule, leaves), torch.device(grid.device).type
-    except _Uneven:
+    except (_Uneven, RecursionError):  # a rule may hold itself
         return None
-    if key not in _templates:
+    template = _templates.get(key, _NEVER_SEEN)
+    if template is _NEVER_SEEN:
         if len(_templates) >= _MOST:
             _templates.clear()
-        _templates[key] = _template(rule, leaves, grid)
-    template = _templates[key]
+        template = _templates[key] = _template(rule, leaves, grid)
     return None if template is None else _filled(template, leaves, grid)
 
 
@@ -230,7 +232,7 @@ def _template(rule: Rule, leaves: list[Any], grid: Grid) -> _Template | None:
     tensors = {id(mark): number for number, mark in enumerate(marks) if isinstance(mark, Tensor)}
     try:
         graph = trace(_rebuilt(rule, iter(marks)), grid)
-        if _makes_constants(graph):
+        if _makes_constants(graph) or _meets_narrow_numbers(graph):
             return None
         call = form_of(graph, grid)
         return _of_call(call, tensors)
@@ -280,6 +282,19 @@ def _makes_constants(graph: Graph) -> bool:
         isinstance(number, _Marked)
         for node in graph.nodes
         if node.operation in operations.CREATION
+        for number in numbers_in((node.arguments, node.keywords))
+    )
+
+
+def _meets_narrow_numbers(graph: Graph) -> bool:
+    """Whether a number meets a dtype that does not hold all small ones: what torch makes of it depends on the number.
+
+    All else that a number decides about a rule is its sign, whether it is small, and what is read literally.
+    """
+    return any(
+        isinstance(number, _Marked)
+        for node in graph.nodes
+        if any(operand.dtype not in _HOLD_SMALL_NUMBERS for operand in (node, *node.operands()))
         for number in numbers_in((node.arguments, node.keywords))
     )
 

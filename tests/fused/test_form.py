@@ -113,7 +113,7 @@ def test_form_and_values_say_all_of_random_rules(record_property: Callable[[str,
     read = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own, about operations without a batching rule
-        for seed in range(400):
+        for seed in range(250):
             case = random_case(seed)
             where = Grid(case.q_len, case.kv_len, case.block_size, B=case.B, H=case.H)
             try:
@@ -124,7 +124,7 @@ def test_form_and_values_say_all_of_random_rules(record_property: Callable[[str,
             assert torch.equal(evaluated(call, where), truth), case
             read += 1
     record_property("random rules read from their forms", read)
-    assert read >= 200
+    assert read >= 120
 
 
 TABLES = {

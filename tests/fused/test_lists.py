@@ -24,8 +24,8 @@ PREFIX = torch.tensor([20, 1, 40])
 RULES: dict[str, tuple[Rule, Grid]] = {
     "causal": (lambda b, h, q, k: q >= k, Grid(40, 40, (16, 16))),
     "packed": (lambda b, h, q, k: (IDS[q] == IDS[k]) & (q - k < 12) & (q >= k), Grid(40, 24, (16, 8), q_offset=10)),
-    "window per head": (lambda b, h, q, k: (q - k).abs() < WINDOWS[h], Grid(33, 20, (16, 16), B=2, H=2)),
-    "prefix per batch": (lambda b, h, q, k: (q >= k) | (k < PREFIX[b]), Grid(20, 33, (16, 16), B=3, H=2)),
+    "window per head": (lambda b, h, q, k: (q - k).abs() < WINDOWS[h], Grid(20, 20, (16, 16), B=2, H=2)),
+    "prefix per batch": (lambda b, h, q, k: (q >= k) | (k < PREFIX[b]), Grid(20, 17, (16, 16), B=3, H=2)),
     "nothing kept": (lambda b, h, q, k: q + k < 0, Grid(20, 20, (16, 16), B=2)),
     "all kept": (lambda b, h, q, k: q + k >= 0, Grid(32, 32, (16, 16))),
     "all unknown": (lambda b, h, q, k: (q * k) % 13 == 5, Grid(20, 20, (16, 16))),

@@ -97,6 +97,35 @@ def test_values_change_and_signs_are_told_apart() -> None:
     assert torch.equal(second.tables[0], TABLE + 9)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "first", "second"), [(torch.int8, 5, 300), (torch.uint8, 5, 300), (torch.int16, 44, 65580)]
+)
+def test_numbers_beyond_a_narrow_table(dtype: torch.dtype, first: int, second: int) -> None:
+    """torch wraps such a number, and a small one not, so one form does not serve both."""
+
+    def rule(number: int) -> Rule:
+        table = TABLE.to(dtype)
+        return lambda b, h, q_idx, kv_idx: table[q_idx] == number
+
+    assert recall(rule(first), GRID) is None
+    assert recall(rule(second), GRID) is None
+    assert form_of(trace(rule(first), GRID), GRID)
+    with pytest.raises(Unfit):
+        form_of(trace(rule(second), GRID), GRID)
+
+
+def test_a_rule_that_holds_itself() -> None:
+    def rule(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        return (q_idx >= kv_idx) if rule else (q_idx < kv_idx)
+
+    def straight(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        myself = straight  # noqa: F841
+        return q_idx >= kv_idx
+
+    assert recall(rule, GRID) is None
+    assert recall(straight, GRID) is None
+
+
 def test_one_tensor_in_two_places_then_two() -> None:
     def rule(q_table: Tensor, kv_table: Tensor) -> Rule:
         return lambda b, h, q_idx, kv_idx: q_table[q_idx] == kv_table[kv_idx]
