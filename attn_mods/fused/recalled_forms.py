@@ -23,7 +23,7 @@ from torch import Tensor
 from attn_mods.function_state import BY_KIND
 from attn_mods.fused.form import SMALL, Call, Index, Literal, Step, Table, form_of, reaches_too_far
 from attn_mods.tiles import operations
-from attn_mods.tiles.graph import Graph, numbers_in
+from attn_mods.tiles.graph import Graph, numbers_in, tensors_in
 from attn_mods.tiles.grid import Grid
 from attn_mods.tiles.rule import Rule
 from attn_mods.tiles.trace import Symbol, trace
@@ -277,12 +277,13 @@ def _rebuilt(function: Any, marks: Iterator[Any]) -> Any:
 
 
 def _makes_constants(graph: Graph) -> bool:
-    """Whether a number became part of a constant such as `new_full` makes."""
+    """Whether a number, or that of a tensor, became part of a constant such as `new_full` makes."""
     return any(
-        isinstance(number, _Marked)
+        isinstance(value, (_Marked, Tensor))
         for node in graph.nodes
         if node.operation in operations.CREATION
-        for number in numbers_in((node.arguments, node.keywords))
+        for values_in in (numbers_in, tensors_in)
+        for value in values_in((node.arguments, node.keywords))
     )
 
 
