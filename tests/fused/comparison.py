@@ -73,7 +73,8 @@ def true_codes(rule: Rule, grid: Grid, separate_full_blocks: bool = True) -> Ten
         return rule(b, h, q_idx + grid.q_offset, kv_idx + grid.kv_offset)
 
     offset = grid.q_offset or grid.kv_offset
-    truth = dense_truth(moved if offset else rule, grid.B, grid.H, grid.q_len, grid.kv_len)
+    with torch.device(grid.device):
+        truth = dense_truth(moved if offset else rule, grid.B, grid.H, grid.q_len, grid.kv_len)
     anywhere, everywhere = tile_truth(truth, grid.block_size)
     if not separate_full_blocks:
         everywhere = torch.zeros_like(everywhere)

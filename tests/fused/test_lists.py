@@ -31,7 +31,15 @@ RULES: dict[str, tuple[Rule, Grid]] = {
     "all unknown": (lambda b, h, q, k: (q * k) % 13 == 5, Grid(20, 20, (16, 16))),
 }
 # Whether full tiles have lists of their own, and whether lists are compact.
-OPTIONS = {name: [(True, False), (True, True)] for name in RULES} | {"causal": [(False, False), (False, True)]}
+OPTIONS = {
+    "causal": [(False, False), (False, True)],
+    "packed": [(True, False), (True, True)],
+    "window per head": [(True, True)],
+    "prefix per batch": [(True, False)],
+    "nothing kept": [(True, True)],
+    "all kept": [(True, False)],
+    "all unknown": [(True, False)],
+}
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +88,54 @@ def test_empty_grid(sizes: tuple[int, int, int, int]) -> None:
         built = build_block_mask(rule, grid)
         kernels.finish()
         assert_same_lists(lists_of(built), lists_by_calculus(rule, grid), str(sizes))
+
+
+NARROW = torch.arange(-20, 20).to(torch.int8)
+
+
+def narrow_below(number: int) -> Rule:
+    return lambda b, h, q, k: (NARROW[q] < number) & (q >= k)
+
+
+def constant_of(tensor: torch.Tensor) -> Rule:
+    return lambda b, h, q, k: torch.full_like(q, tensor) + q > k + 9
+
+
+def window_of(window: int) -> Rule:
+    return lambda b, h, q, k: (q - k < window) & (q >= k)
+
+
+# Rules that are made anew with other values. What is remembered of the first must not be said of the second.
+MADE_ANEW: dict[str, tuple[Rule, ...]] = {
+    "window": (window_of(5), window_of(30), window_of(0), window_of(-3), window_of(1 << 40)),
+    "number that fits its table no longer": (narrow_below(3), narrow_below(100), narrow_below(300)),
+    "constant of a tensor": (constant_of(torch.tensor(2)), constant_of(torch.tensor(9)), constant_of(torch.tensor(-9))),
+}
+
+
+@pytest.mark.parametrize("name", MADE_ANEW)
+def test_rule_made_anew_with_other_values(name: str) -> None:
+    grid = Grid(40, 20, (32, 16))
+    first = MADE_ANEW[name][0]
+    for _ in range(2):
+        build_block_mask(first, grid)
+        kernels.finish()
+    for rule in (*MADE_ANEW[name], first):
+        built = build_block_mask(rule, grid)
+        kernels.finish()
+        assert_same_lists(lists_of(built), lists_by_calculus(rule, grid), name)
+
+
+def test_tensor_that_changes_in_place() -> None:
+    number, table, grid = torch.tensor(3), torch.arange(40) // 9, Grid(40, 20, (32, 16))
+
+    def rule(b: torch.Tensor, h: torch.Tensor, q_idx: torch.Tensor, kv_idx: torch.Tensor) -> torch.Tensor:
+        return (q_idx - kv_idx < number) & (table[q_idx] == table[kv_idx]) | (torch.full_like(q_idx, number) > kv_idx)
+
+    for value in (3, 20):
+        number.fill_(value)
+        table.copy_(torch.arange(40) // value)
+        for _ in range(2):
+            built = build_block_mask(rule, grid)
+            kernels.finish()
+        assert_same_lists(lists_of(built), lists_by_calculus(rule, grid), f"value {value}")

@@ -11,7 +11,7 @@ from attn_mods.fused.source import COLUMNS, ROWS
 from attn_mods.tiles import Grid
 from attn_mods.tiles.rule import Rule
 from tests.fused.comparison import assert_true_planes, planes_of, true_codes
-from tests.fused.written_rules import grid, unfit_rules, written_rules
+from tests.fused.written_rules import documents, grid, grids, unfit_rules, written_rules
 
 pytestmark = pytest.mark.usefixtures("interpreter")
 
@@ -34,31 +34,11 @@ def test_no_kernel_for(name: str) -> None:
     assert planes_of(UNFIT[name], grid("cpu"), name) is None
 
 
-def documents(b: torch.Tensor, h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    return (IDS[q] == IDS[k]) & (q - k < 20) & ((q + k * h) % 5 != 3)
-
-
-IDS = torch.arange(400) // 17
-
-
-@pytest.mark.parametrize(
-    "where",
-    [
-        Grid(45, 45, (16, 16)),
-        Grid(30, 70, (16, 16), q_offset=40),
-        Grid(70, 30, (8, 16), q_offset=5, kv_offset=11),
-        Grid(41, 43, (12, 7), B=2, H=2),
-        Grid(33, 21, (1, 24)),
-        Grid(1, 90, (16, 16), q_offset=89),
-        Grid(90, 1, (16, 16)),
-        Grid(5, 3, (128, 128), H=3),
-    ],
-    ids=lambda where: f"{where.q_len}x{where.kv_len} of {where.block_size} at {where.q_offset}, {where.kv_offset}",
-)
-@pytest.mark.parametrize("separate_full_blocks", [True, False])
-def test_grid(where: Grid, separate_full_blocks: bool) -> None:
-    check(documents, where, "documents", separate_full_blocks)
-    check(lambda b, h, q, k: q >= k, where, "causal", separate_full_blocks)
+@pytest.mark.parametrize("where", grids("cpu"), ids=lambda where: f"{where.q_len}x{where.kv_len} of {where.block_size}")
+def test_grid(where: Grid) -> None:
+    check(documents("cpu"), where, "documents")
+    for separate_full_blocks in (True, False):
+        check(lambda b, h, q, k: q >= k, where, "causal", separate_full_blocks)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +55,9 @@ def test_several_rectangles_of_tiles(rule: Rule) -> None:
     where = Grid(2 * (3 * ROWS) + 1, 2 * COLUMNS + 1, (2, 2))
     assert where.rows > 3 * ROWS and where.columns > COLUMNS
     check(rule, where, "rectangles")
+
+
+IDS = torch.arange(30)
 
 
 def test_offsets_before_the_first_position() -> None:

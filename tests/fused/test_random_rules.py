@@ -15,7 +15,7 @@ from tests.tiles.rules import Case, random_case
 
 pytestmark = pytest.mark.usefixtures("interpreter")
 
-RULES = int(os.environ.get("ATTN_MODS_FUZZ_KERNELS", "40"))
+RULES = int(os.environ.get("ATTN_MODS_FUZZ_KERNELS", "30"))
 CHUNKS = 2
 
 

@@ -9,12 +9,33 @@ from attn_mods.tiles.rule import Rule
 from tests.tiles.hard_rules import RULES as HARD_RULES
 
 LENGTH = 64
+LONGEST = 400
 LARGEST, SMALLEST = torch.iinfo(torch.int64).max, torch.iinfo(torch.int64).min
 
 
 def grid(device: str) -> Grid:
     """Ragged both ways, two batches and three heads, positions within ``LENGTH``."""
     return Grid(45, 40, (16, 12), B=2, H=3, device=device)
+
+
+def grids(device: str) -> list[Grid]:
+    """Ragged and whole, of unequal lengths and blocks, moved, and with batches and heads; positions below LONGEST."""
+    return [
+        Grid(45, 45, (16, 16), device=device),
+        Grid(30, 70, (16, 16), q_offset=40, device=device),
+        Grid(70, 30, (8, 16), q_offset=5, kv_offset=11, device=device),
+        Grid(41, 43, (12, 7), B=2, H=2, device=device),
+        Grid(33, 21, (1, 24), device=device),
+        Grid(1, 90, (16, 16), q_offset=89, device=device),
+        Grid(90, 1, (16, 16), device=device),
+        Grid(5, 3, (128, 128), H=3, device=device),
+    ]
+
+
+def documents(device: str) -> Rule:
+    """A rule with leaves, a number of the head, and tiles that no claim decides."""
+    ids = torch.arange(LONGEST, device=device) // 17
+    return lambda b, h, q, k: (ids[q] == ids[k]) & (q - k < 20) & ((q + k * h) % 5 != 3)
 
 
 def written_rules(device: str) -> dict[str, Rule]:
