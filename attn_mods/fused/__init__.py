@@ -2,8 +2,8 @@
 
 The calculus of `tiles` evaluates a rule operation by operation, which on a GPU costs a launch each and a wait for what
 is left unknown. Here the same calculus runs once per *form* of a rule on symbols (`claims`), and what it did is written
-down as Triton (`expressions`, `source`). Nothing of the calculus is said twice: the modules of `tiles` remain its only
-text and its oracle.
+down as Triton (`expressions`, `points`, `source`). Nothing of the calculus is said twice: the modules of `tiles` remain
+its only text and its oracle.
 
 A form (`form`) is what a rule computes without the values it computes with: operations, dtypes, signs of numbers.
 Values and tables are arguments of the kernel, so that a new window or new documents compile nothing. A rule whose code

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from attn_mods.fused.compiled import Kernel, available, functions_of, kernels, located, pointer
 from attn_mods.fused.form import Call, Index, Step, Unfit, form_of
-from attn_mods.fused.source import COLUMNS, ROWS, argument_names, source_of, table_dtypes
+from attn_mods.fused.points import argument_names, table_dtypes
+from attn_mods.fused.source import COLUMNS, ROWS, source_of
 from attn_mods.tiles.graph import Graph
 from attn_mods.tiles.grid import BATCH, HEAD, Grid
 
@@ -29,7 +30,9 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Planes:
-    """Codes of all tiles, four to a byte, the first in the lowest bits.
+    """Codes of all tiles, four to a byte, the first in the lowest bits: 0 empty, 1 full, 2 partial.
+
+    (While a kernel works on it, a tile may also be 3, undecided.)
 
     Attributes:
         codes: uint8; first the lines by rows, each of ``row_bytes``, then from ``column_plane`` on those by columns.
@@ -129,6 +132,7 @@ def _launch(
     codes = torch.empty(column_plane + count * columns * column_bytes, dtype=torch.uint8, device=device)
     common = (rows, columns, grid.q_len, grid.kv_len, grid.q_offset, grid.kv_offset, pairs[1])
     arguments = (*common, *call.integers, *call.tables)
+    # What a kernel never touches may be any tensor.
     status = torch.zeros(1, dtype=torch.int32, device=device) if made.may_leave_tables else codes
     values = codes
     if made.leaves is not None:

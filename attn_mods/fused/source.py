@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,9 +10,10 @@ from torch import Tensor
 
 from attn_mods.fused.claims import Claims, Leaf, claims_of
 from attn_mods.fused.expressions import Text, expression, literal
-from attn_mods.fused.form import Index, Literal, Number, Operand, Plain, Result, Step, Table, Unfit
+from attn_mods.fused.form import Step, Unfit
+from attn_mods.fused.points import Points, argument_names, table_dtypes
 from attn_mods.tiles.graph import Node
-from attn_mods.tiles.grid import BATCH, HEAD, KEY, QUERY
+from attn_mods.tiles.grid import KEY, QUERY
 
 ROWS, COLUMNS = 32, 64
 """Tiles of one program of the states kernel, along rows and columns; multiples of the codes in a byte."""
@@ -51,36 +52,10 @@ def source_of(form: Sequence[Step], block_size: tuple[int, int]) -> Source:
     return Source("\n".join(parts), writer.slots(QUERY), writer.slots(KEY))
 
 
-def argument_names(form: Sequence[Step]) -> tuple[list[str], list[str]]:
-    """Names of the integer and of the tensor arguments of a form, in the order of a call."""
-    numbers: set[int] = set()
-    tables: set[int] = set()
-    for operand in _operands(form):
-        if isinstance(operand, Number):
-            numbers.add(operand.place)
-        elif isinstance(operand, Index):
-            numbers.add(operand.size)
-        elif isinstance(operand, Table):
-            tables.add(operand.place)
-    return [f"number{place}" for place in sorted(numbers)], [f"table{place}" for place in sorted(tables)]
-
-
-def table_dtypes(form: Sequence[Step]) -> dict[str, torch.dtype]:
-    """Dtypes of the tensor arguments by name."""
-    return {f"table{operand.place}": operand.dtype for operand in _operands(form) if isinstance(operand, Table)}
-
-
-def _operands(form: Sequence[Step]) -> Iterator[Operand]:
-    for step in form:
-        for operand in step.operands:
-            yield operand
-            if isinstance(operand, Index):
-                yield operand.value
-
-
 class _Writer:
     def __init__(self, form: Sequence[Step], claims: Claims, block_size: tuple[int, int]) -> None:
         self.form = form
+        self.points = Points(form)
         self.claims = claims
         self.block = {QUERY: block_size[0], KEY: block_size[1]}
         numbers, tables = argument_names(form)
@@ -133,13 +108,13 @@ class _Writer:
             f"{side} = tl.minimum({side}_place, {side}_len - 1) + {side}_offset",
         ]
         wanted = [leaf.place for leaf in leaves]
-        lines += self.points(wanted, {variable: side}, f"{side}_at", f"{side}_inside")
+        lines += self.points.lines(wanted, {variable: side}, f"{side}_at", f"{side}_inside")
         if any("connected" in leaf.parts for leaf in leaves):
             lines += [
                 f"{side}_has_next = ({side}_inner < {block - 1}) & ({side}_place + 1 < {side}_len)",
                 f"{side}_next = tl.minimum({side}_place + 1, {side}_len - 1) + {side}_offset",
             ]
-            lines += self.points(wanted, {variable: f"{side}_next"}, f"{side}_next", None)
+            lines += self.points.lines(wanted, {variable: f"{side}_next"}, f"{side}_next", None)
         slot = 0
         for leaf in leaves:
             for part in leaf.parts:
@@ -160,86 +135,6 @@ class _Writer:
         after = Text(f"{side}_next{leaf.place}", dtype).to(torch.int64)
         step = f"(tl.maximum({value}, {after}) - tl.minimum({value}, {after}))"  # negative where it overflows
         return f"tl.min(tl.where({side}_has_next, (({step} == 0) | ({step} == 1)).to(tl.int64), 1), 0)"
-
-    # The rule at positions.
-
-    def points(self, wanted: Sequence[int], variables: Mapping[int, str], prefix: str, inside: str | None) -> list[str]:
-        """Steps at positions.
-
-        Args:
-            wanted: Places of the steps asked for.
-            variables: Names of the positions.
-            prefix: Of the names of the values.
-            inside: Which positions are real, where lookups out of range are to be noted.
-        """
-        lines: list[str] = []
-        names = {**variables, BATCH: "b", HEAD: "h"}
-        for place in self.needed(wanted):
-            step = self.form[place]
-            if step.operation == "index":
-                variable = step.operands[0]
-                assert isinstance(variable, Literal)
-                text = names[int(variable.value)]
-            elif step.operation == "lookup":
-                text = self.lookup(step, f"{prefix}{place}", lines, prefix, inside)
-            else:
-                text = self.operation(step, prefix)
-            lines.append(f"{prefix}{place} = {text}")
-        return lines
-
-    def needed(self, wanted: Sequence[int]) -> list[int]:
-        """Places of all steps that the wanted ones need, operands first."""
-        places = set(wanted)
-        for place in range(len(self.form) - 1, -1, -1):
-            if place in places:
-                read = _operands([self.form[place]])
-                places.update(operand.place for operand in read if isinstance(operand, Result))
-        return sorted(places)
-
-    def operation(self, step: Step, prefix: str) -> str:
-        """An elementwise step."""
-        split = len(step.operands) - len(step.keywords)
-        if Plain(None) in step.operands[: split - 1]:
-            raise Unfit(f"{step.operation} with None before another operand")
-        if step.operation == "pow" and step.operands[1] == Literal(2, int):
-            value = self.text(step.operands[0], prefix)
-            return expression("square", step.dtype, [value], {})
-        operands = [self.text(operand, prefix) for operand in step.operands[:split] if not isinstance(operand, Plain)]
-        if step.operation == "literal":
-            return operands[0].to(step.dtype)
-        named = zip(step.keywords, step.operands[split:], strict=True)
-        keywords = {name: self.text(operand, prefix) for name, operand in named if not isinstance(operand, Plain)}
-        return expression(step.operation, step.dtype, operands, keywords)
-
-    def text(self, operand: Operand, prefix: str) -> Text:
-        """An operand as an expression."""
-        if isinstance(operand, Result):
-            return Text(f"{prefix}{operand.place}", self.form[operand.place].dtype)
-        if isinstance(operand, Number):
-            return Text(f"number{operand.place}", torch.int64)
-        if isinstance(operand, Table):
-            return _loaded(f"table{operand.place}", operand.dtype)
-        if isinstance(operand, Literal):
-            return literal(operand.value)
-        raise Unfit("an operand that is no number")
-
-    def lookup(self, step: Step, name: str, lines: list[str], prefix: str, inside: str | None) -> str:
-        """An entry of a table; indices are kept inside it, and those that left it noted."""
-        table, *indices = step.operands
-        assert isinstance(table, Table)
-        flat = ""
-        for axis, index in enumerate(indices):
-            assert isinstance(index, Index)
-            entry, size = f"{name}_{axis}", f"number{index.size}"
-            lines.append(f"{entry} = {self.text(index.value, prefix).to(torch.int64)}")
-            if not index.inside:
-                lines.append(f"{entry} = tl.where({entry} < 0, {entry} + {size}, {entry})")
-                if inside is not None:
-                    lines.append(f"{entry}_leaves = {inside} & (({entry} < 0) | ({entry} >= {size}))")
-                    lines.append(f"outside = tl.maximum(outside, tl.max({entry}_leaves.to(tl.int32)))")
-                lines.append(f"{entry} = tl.minimum(tl.maximum({entry}, 0), {size} - 1)")
-            flat = f"({flat}) * {size} + {entry}" if flat else entry
-        return _loaded(f"table{table.place} + {flat}", table.dtype).text
 
     # The claims on a tile.
 
@@ -335,7 +230,7 @@ class _Writer:
     def fixed_leaves(self) -> list[str]:
         """Values that depend on neither position."""
         leaves = self.side(0)
-        lines = self.points([leaf.place for leaf in leaves], {}, "fixed", "True") if leaves else []
+        lines = self.points.lines([leaf.place for leaf in leaves], {}, "fixed", "True") if leaves else []
         for leaf in leaves:
             step = self.form[leaf.place]
             wide = torch.bool if step.dtype == torch.bool else torch.int64
@@ -365,7 +260,11 @@ class _Writer:
         yield KEY, "kv", "near_column", f"leaf_values + {self.slots(QUERY)} * pairs * rows", "columns"
 
     def whole_rectangle(self) -> list[str]:
-        """The code of the rectangle as one tile: ends of ends. What ends occur is not known of it, so only 0 and 1."""
+        """The code of the rectangle as one large tile, whose ends are the least and greatest of those of its tiles.
+
+        Only 0 and 1 count: where all of it is known to be empty or full, its tiles are. Whether those ends occur at
+        positions that meet is not known, so that its 2 claims nothing.
+        """
         hull = {}
         for variable, side, first, size in ((QUERY, "q", "first_row", ROWS), (KEY, "kv", "first_column", COLUMNS)):
             block = self.block[variable]
@@ -408,7 +307,7 @@ class _Writer:
             f"        here = here & (kv_inner < {kv_block}) & (kv_start + kv_inner < kv_len)",
             "        q = tl.minimum(q_start + q_inner, q_len - 1) + q_offset",
             "        kv = tl.minimum(kv_start + kv_inner, kv_len - 1) + kv_offset",
-            *_indented(self.points([root], {QUERY: "q", KEY: "kv"}, "at", None), 2),
+            *_indented(self.points.lines([root], {QUERY: "q", KEY: "kv"}, "at", None), 2),
             f"        kept = tl.maximum(kept, tl.max((here & at{root}).to(tl.int32)))",
             f"        dropped = tl.maximum(dropped, tl.max((here & (at{root} == 0)).to(tl.int32)))",
             f"        done += {q_step}",
@@ -436,11 +335,6 @@ class _Writer:
             f"down = tl.reshape(code, [{ROWS // 4}, 4, {COLUMNS}]) << {shift}[None, :, None]",
             "tl.store(down_place, tl.sum(down, 1).to(tl.uint8), mask=down_real)",
         ]
-
-
-def _loaded(pointer: str, dtype: torch.dtype) -> Text:
-    """A number from memory; booleans are bytes there."""
-    return Text(f"(tl.load({pointer}) != 0)" if dtype == torch.bool else f"tl.load({pointer})", dtype)
 
 
 def _indented(lines: Sequence[str], levels: int) -> list[str]:

@@ -18,7 +18,8 @@ from torch import Tensor
 from attn_mods.fused import planes
 from attn_mods.fused.compiled import Background
 from attn_mods.fused.form import Step, form_of
-from attn_mods.fused.source import COLUMNS, ROWS, Source, argument_names, source_of, table_dtypes
+from attn_mods.fused.points import argument_names, table_dtypes
+from attn_mods.fused.source import COLUMNS, ROWS, Source, source_of
 from attn_mods.tiles import Grid
 from attn_mods.tiles.rule import Rule
 from attn_mods.tiles.trace import trace
