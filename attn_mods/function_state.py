@@ -23,7 +23,10 @@ BY_KIND = "decides_by_kind"
 
 
 def decides_by_kind(function: Function) -> Function:
-    """Mark a function of rules whose branches depend on types, dtypes and dimensions alone, never on a value."""
+    """Mark a function of rules whose branches depend on types, dtypes and dimensions alone, never on a value.
+
+    It must not compute with numbers either, but hand them to tensors' operations or return them as they are.
+    """
     function.__dict__[BY_KIND] = True
     return function
 

@@ -48,6 +48,9 @@ def literal(value: int | bool) -> Text:
 def expression(operation: str, dtype: torch.dtype, operands: list[Text], keywords: dict[str, Text]) -> str:
     """The value of an operation in ``dtype``.
 
+    Integers are compared in int64, whatever their dtypes. That is torch's result because a step is of a form only if no
+    number is changed by a cast to the dtype of the other operands (``tiles.normalise.is_direct``).
+
     Args:
         operation: Canonical name.
         dtype: What torch computes it in.

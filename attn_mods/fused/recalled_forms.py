@@ -5,6 +5,10 @@ no loop and reads only its arguments, numbers, tensors, other straight functions
 the same whatever the numbers and tensors are, if no number is computed with before it meets an index: that is watched
 when the code is first recorded, with marked numbers and tensors in place of those it holds. All other code is recorded
 anew for every mask.
+
+The same must hold of what records: of a number it may ask no more than the key says (its sign, whether it is small),
+or the rule is not recalled (`_makes_constants`, `_meets_narrow_numbers`, literals). Marks refuse to be computed with
+there.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ from attn_mods.tiles import operations
 from attn_mods.tiles.graph import Graph, numbers_in, tensors_in
 from attn_mods.tiles.grid import Grid
 from attn_mods.tiles.rule import Rule
-from attn_mods.tiles.trace import Symbol, trace
+from attn_mods.tiles.trace import trace
 
 _STRAIGHT = frozenset(
     {
@@ -196,33 +200,35 @@ def _globals_of(code: types.CodeType) -> tuple[str, ...] | None:
 
 
 class _Marked(int):
-    """A number the rule holds. The rule may hand it to an operation, and must not compute with it."""
+    """A number the rule holds. The rule may hand it to an operation; it may neither compute with it nor compare it.
+
+    What records may compare it, and must not compute with it either: its result would pass for a constant.
+    """
 
     leaf: int
     codes: frozenset[types.CodeType]
+
+
+_NOT_WATCHED = frozenset({"__new__", "__doc__", "__getattribute__", "__hash__"})
+_COMPARES = frozenset({"__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__bool__", "__index__", "__int__"})
 
 
 def _watched(name: str) -> Callable[..., Any]:
     own = getattr(int, name)
 
     def watched(self: _Marked, *others: Any) -> Any:
-        if sys._getframe(1).f_code in self.codes:
-            if any(isinstance(other, Symbol) for other in others):
-                return NotImplemented
-            raise _Uneven
-        return own(self, *others)
+        if name in _COMPARES and sys._getframe(1).f_code not in self.codes:
+            return own(self, *others)
+        if any(isinstance(other, Tensor) for other in others):
+            return NotImplemented  # it is the tensor's operation
+        raise _Uneven
 
     return watched
 
 
-_WATCHED = {name for name in vars(int) if name.startswith("__")} - {
-    "__new__",
-    "__doc__",
-    "__getattribute__",
-    "__hash__",
-}
-for _name in _WATCHED:
-    setattr(_Marked, _name, _watched(_name))
+for _name in vars(int):
+    if _name.startswith("__") and _name not in _NOT_WATCHED:
+        setattr(_Marked, _name, _watched(_name))
 
 
 def _template(rule: Rule, leaves: list[Any], grid: Grid) -> _Template | None:
@@ -231,7 +237,10 @@ def _template(rule: Rule, leaves: list[Any], grid: Grid) -> _Template | None:
     marks = [_marked(leaf, number, codes) for number, leaf in enumerate(leaves)]
     tensors = {id(mark): number for number, mark in enumerate(marks) if isinstance(mark, Tensor)}
     try:
-        graph = trace(_rebuilt(rule, iter(marks)), grid)
+        unread = iter(marks)
+        graph = trace(_rebuilt(rule, unread), grid)
+        if next(unread, None) is not None:
+            raise _Uneven  # what was collected is not what was replaced
         if _makes_constants(graph) or _meets_narrow_numbers(graph):
             return None
         call = form_of(graph, grid)

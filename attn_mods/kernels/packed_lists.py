@@ -160,7 +160,7 @@ def fill_lists(
                 if SEPARATE:
                     _write_tail(full_list, first, byte, full, width)
             if (PHASE == 0) | (tl.max(packed) > 0):
-                # One running sum of both counts: partial ones in the low half, full ones in the high half.
+                # One running sum of both counts, partial ones in the low half: at most 4 * BYTES, so 16 bits suffice.
                 of_byte = _count(partial_bits) + (_count(full_bits) << 16)
                 before = tl.cumsum(of_byte, 0) - of_byte
                 partial_place = partial_before + (before & 65535)
