@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import linecache
+import os
 import threading
 import warnings
 from collections import OrderedDict
@@ -98,15 +100,14 @@ def available(device: torch.device) -> bool:
     """Whether there are kernels for a device."""
     if device.type == "cuda" and torch.version.hip is None:
         return True
-    return device.type == "cpu" and _interpreter_installed() and interpreted()
+    # Asked for every mask, so what costs nothing is asked first: importing Triton takes a second.
+    is_wanted = device.type == "cpu" and bool(os.environ.get("TRITON_INTERPRET"))
+    return is_wanted and _interpreter_installed() and interpreted()
 
 
+@functools.cache
 def _interpreter_installed() -> bool:
-    try:
-        import triton  # noqa: F401
-    except ImportError:
-        return False
-    return True
+    return importlib.util.find_spec("triton") is not None
 
 
 def _compile(
