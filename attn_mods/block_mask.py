@@ -125,7 +125,7 @@ def _create_block_mask(
     sizes = {"Q_LEN": Q_LEN, "KV_LEN": KV_LEN, "B": 1 if B is None else B, "H": 1 if H is None else H}
     remedy = "pass a number of tokens, samples or heads"
     q_len, kv_len, batch, heads = (checks.static_integer(name, key, n, 0, remedy) for key, n in sizes.items())
-    grid = Grid(q_len, kv_len, block_pair(BLOCK_SIZE), batch, heads, where)
+    grid = Grid(q_len, kv_len, block_pair(BLOCK_SIZE, name), batch, heads, where)
     block_mask = build_block_mask(mask_mod, grid, separate_full_blocks=separate_full_blocks)
     if compute_dq_write_order:
         _add_dq_write_order(block_mask, dq_kv_order)

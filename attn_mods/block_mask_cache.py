@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
-from attn_mods import checks
+from attn_mods import checks, compact_lists
 from attn_mods.block_mask import device_of, list_bytes, outside_of_graphs
 from attn_mods.function_state import tensor_state
 from attn_mods.mask import Mask, Offset, sizes_of_lists
@@ -126,9 +126,8 @@ class BlockMaskCache:
         if q_offset is not None:
             checks.offset(name, "q_offset", q_offset)
         checks.boolean(name, "separate_full_blocks", separate_full_blocks, "pass False for partial blocks alone")
-        if compact is not None:
-            checks.boolean(name, "compact", compact, "leave it out for what suits the size")
-        layout = (*lengths, *sizes, where, block_pair(block_size), separate_full_blocks, compact)
+        compact_lists.check_switch(name, compact)
+        layout = (*lengths, *sizes, where, block_pair(block_size, name), separate_full_blocks, compact)
         return self.held_or_built(
             lambda: (mask.key(), tensor_state(q_offset) if isinstance(q_offset, Tensor) else q_offset, layout),
             lambda: mask.block_mask(

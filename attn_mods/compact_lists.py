@@ -40,10 +40,12 @@ def are_wanted(name: str, compact: bool | None, grid: Grid) -> bool:
     Raises:
         ValueError: Compact lists on a device that has none.
         RuntimeError: Compact lists with a torch whose kernels do not give the same bits.
+        TypeError: Something else than True, False or None.
     """
     device = torch.device(grid.device)
     if compact is None:
         return device.type == "cuda" and full_bytes(grid) >= FROM_BYTES and _is_proven()
+    check_switch(name, compact)
     if not compact:
         return False
     if device.type != "cuda":
@@ -53,6 +55,12 @@ def are_wanted(name: str, compact: bool | None, grid: Grid) -> bool:
         rule = "compact lists need kernels that give the same bits as with lists of full width"
         checks.fail(name, rule, f"torch {torch.__version__}", "leave compact out", RuntimeError)
     return True
+
+
+def check_switch(name: str, compact: object) -> None:
+    """Check that ``compact`` is True, False or None."""
+    if compact is not None:
+        checks.boolean(name, "compact", compact, "leave it out for what suits the size")
 
 
 def full_bytes(grid: Grid) -> int:

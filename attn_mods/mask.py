@@ -158,7 +158,7 @@ class Mask(Parameterised):
         grid = Grid(
             q_len,
             kv_len,
-            block_pair(block_size),
+            block_pair(block_size, self.name),
             B=_list_size(self.name, "B", B, own_batch),
             H=_list_size(self.name, "H", H, own_heads),
             device=self.resolve_device(device),

@@ -108,12 +108,12 @@ def test_bad_order() -> None:
     ids=str,
 )  # fmt: skip
 def test_bad_block_size(block_size: Any, error: type[Exception]) -> None:
-    for make in (
-        lambda: create_block_mask(RULES["causal"], 1, 1, 32, 32, "cpu", block_size),
-        lambda: masks.Causal().block_mask(32, block_size=block_size),
-        lambda: Grid(32, 32, block_size),
-    ):
-        with pytest.raises(error, match=r"block_size must be .*; pass the positions per block, or a pair"):
+    for name, make in {
+        "create_block_mask": lambda: create_block_mask(RULES["causal"], 1, 1, 32, 32, "cpu", block_size),
+        "causal": lambda: masks.Causal().block_mask(32, block_size=block_size),
+        "Grid": lambda: Grid(32, 32, block_size),
+    }.items():
+        with pytest.raises(error, match=rf"{name}: block_size must be .*; pass the positions per block, or a pair"):
             make()
 
 

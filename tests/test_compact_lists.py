@@ -14,6 +14,8 @@ def test_only_on_cuda_devices() -> None:
     mask = masks.SlidingWindow(window=5)
     with pytest.raises(ValueError, match=r"^sliding_window: compact lists are for CUDA devices, got cpu; leave"):
         mask.block_mask(300, compact=True)
+    with pytest.raises(TypeError, match=r"^sliding_window: compact must be True or False, got 'yes'; leave it out"):
+        mask.block_mask(300, compact="yes")  # type: ignore[arg-type]
     assert mask.block_mask(300, compact=False).kv_indices.is_contiguous()
 
 

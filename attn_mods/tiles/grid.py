@@ -95,8 +95,12 @@ class Grid:
         return values[(None,) * lead_axis(variable) + (slice(None),) + (None,) * (3 - lead_axis(variable))]
 
 
-def block_pair(block_size: int | Sequence[int]) -> tuple[int, int]:
+def block_pair(block_size: int | Sequence[int], name: str = "Grid") -> tuple[int, int]:
     """Positions per block as (queries, keys); one int stands for both.
+
+    Args:
+        block_size: Positions per block, or (query positions, key positions).
+        name: Whose name errors bear.
 
     Raises:
         ValueError: Another number of sizes than two, or one below 1.
@@ -105,11 +109,11 @@ def block_pair(block_size: int | Sequence[int]) -> tuple[int, int]:
     sizes = tuple(block_size) if isinstance(block_size, (tuple, list)) else (block_size, block_size)
     remedy = "pass the positions per block, or a pair (query positions, key positions)"
     if any(isinstance(size, bool) or not isinstance(size, (int, torch.SymInt)) for size in sizes):
-        raise TypeError(f"Grid: block_size must be an int or two, got {block_size!r}; {remedy}.")
+        raise TypeError(f"{name}: block_size must be an int or two, got {block_size!r}; {remedy}.")
     if len(sizes) != 2:
-        raise ValueError(f"Grid: block_size must be one size or two, got {block_size!r}; {remedy}.")
+        raise ValueError(f"{name}: block_size must be one size or two, got {block_size!r}; {remedy}.")
     if min(sizes) < 1:
-        raise ValueError(f"Grid: block_size must be at least 1 position each way, got {block_size!r}; {remedy}.")
+        raise ValueError(f"{name}: block_size must be at least 1 position each way, got {block_size!r}; {remedy}.")
     return cast("tuple[int, int]", sizes)
 
 
