@@ -47,7 +47,8 @@ def source_of(form: Sequence[Step], block_size: tuple[int, int]) -> Source:
     """
     claims = claims_of(form)
     writer = _Writer(form, claims, block_size)
-    parts = ["import triton", "import triton.language as tl", "from attn_mods.kernels.arithmetic import floor_divide"]
+    parts = ["import triton", "import triton.language as tl"]
+    parts += ["from attn_mods.kernels.arithmetic import floor_divide, shift_left, shift_right"]
     parts += ["", *writer.leaf_kernel(), "", *writer.claim(), "", *writer.states_kernel(), ""]
     return Source("\n".join(parts), writer.slots(QUERY), writer.slots(KEY))
 
@@ -225,7 +226,9 @@ class _Writer:
         return [*lines, *_indented(body, 1)]
 
     def call_arguments(self) -> list[str]:
-        return [*self.inputs(), *self.numbers, *(f"tl.load({name})" for name in self.scalar_tables())]
+        dtypes = table_dtypes(self.form)
+        loaded = (f"tl.load({name}){' != 0' if dtypes[name] == torch.bool else ''}" for name in self.scalar_tables())
+        return [*self.inputs(), *self.numbers, *loaded]
 
     def fixed_leaves(self) -> list[str]:
         """Values that depend on neither position."""

@@ -141,7 +141,7 @@ def _values(dtype: torch.dtype) -> list[int]:
 def computed(chosen: list[Row]) -> list[Tensor]:
     """What one kernel makes of all expressions."""
     lines = ["import triton", "import triton.language as tl"]
-    lines += ["from attn_mods.kernels.arithmetic import floor_divide", ""]
+    lines += ["from attn_mods.kernels.arithmetic import floor_divide, shift_left, shift_right", ""]
     lines += ["@triton.jit", "def compute(first, second, out):", f"    at = tl.arange(0, {PAIRS})"]
     for number, row in enumerate(chosen):
         place = f"{number * PAIRS} + at"

@@ -174,8 +174,8 @@ MUTANTS: dict[str, Mutant] = {
     # arithmetic
     "quotients rounded to zero": Mutant(
         "quotients",
-        "from attn_mods.kernels.arithmetic import floor_divide",
-        "\n@triton.jit\ndef floor_divide(a, b):\n    return a // b\n",
+        "from attn_mods.kernels.arithmetic import floor_divide, ",
+        "\n@triton.jit\ndef floor_divide(a, b):\n    return a // b\n\nfrom attn_mods.kernels.arithmetic import ",
     ),
 }
 
