@@ -42,6 +42,13 @@ class Composition(Mask):
         self.left.check_lengths(q_end, kv_end)
         self.right.check_lengths(q_end, kv_end)
 
+    def dense_parts(self, q_len: int, kv_len: int) -> tuple[Tensor, Tensor]:
+        """Both dense masks on one device; a mask without tensors makes its own on the CPU."""
+        left, right = self.left.dense(q_len, kv_len), self.right.dense(q_len, kv_len)
+        if left.device.type == "cpu":
+            left = left.to(right.device)
+        return left, right.to(left.device)
+
     def has_own_tile_states(self) -> bool:
         """Whether a part has."""
         return self.left.has_own_tile_states() or self.right.has_own_tile_states()
@@ -65,7 +72,8 @@ class And(Composition):
 
     def dense(self, q_len: int, kv_len: int) -> Tensor:
         """Both dense masks."""
-        return self.left.dense(q_len, kv_len) & self.right.dense(q_len, kv_len)
+        left, right = self.dense_parts(q_len, kv_len)
+        return left & right
 
     def band(self) -> Band | None:
         """The intersection of both bands."""
@@ -97,7 +105,8 @@ class Or(Composition):
 
     def dense(self, q_len: int, kv_len: int) -> Tensor:
         """Either dense mask."""
-        return self.left.dense(q_len, kv_len) | self.right.dense(q_len, kv_len)
+        left, right = self.dense_parts(q_len, kv_len)
+        return left | right
 
     def tile_states(self, grid: Grid) -> States:
         """States of the parts where one has a closed form, else of the whole rule."""

@@ -116,6 +116,7 @@ ATTENTION: dict[str, Callable[[int], Mask]] = {
 }
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("name", ATTENTION)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_attention_gives_the_same_bits_with_both_forms(name: str, dtype: torch.dtype) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -75,14 +75,6 @@ ATTENDED: dict[str, Callable[[], Mask]] = {
 }
 
 
-@pytest.fixture
-def _fresh_compiler() -> Iterator[None]:
-    """Compilations do not count towards the limit of another test."""
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
 def assert_attends(mask: Mask, length: int, heads: int = 4) -> None:
     """Raise AssertionError unless flex computes the reference, gradients included."""
     *inputs, gradient = (torch.randn(1, heads, length, 64, device=DEVICE, dtype=torch.bfloat16) for _ in range(4))
@@ -98,7 +90,7 @@ def assert_attends(mask: Mask, length: int, heads: int = 4) -> None:
         torch.testing.assert_close(mine.grad.double(), theirs.grad, atol=5e-2, rtol=5e-2)
 
 
-@pytest.mark.usefixtures("_fresh_compiler")
+@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.parametrize("name", ATTENDED)
 def test_attention_with_lists_of_kernels(name: str) -> None:
     built_by_kernels(ATTENDED[name](), 700, device=DEVICE)
@@ -106,7 +98,7 @@ def test_attention_with_lists_of_kernels(name: str) -> None:
         assert_attends(ATTENDED[name](), 700)
 
 
-@pytest.mark.usefixtures("_fresh_compiler")
+@pytest.mark.usefixtures("fresh_compiler")
 def test_steps_of_other_documents() -> None:
     """As in training on packed text: each step has documents of its own, and none compiles a kernel of lists."""
     chance = random.Random(0)

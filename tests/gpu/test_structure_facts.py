@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,19 +15,14 @@ from attn_mods.backends import Needs, Shapes
 from attn_mods.backends.structure_options import structure_options
 from attn_mods.mask import Mask
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.usefixtures("fresh_compiler"),
+]
 
 # The same tiles with and without the facts: other tiles would add up in another order.
 TILES = {f"BLOCK_{side}": 64 for side in ("M", "N", "M1", "N1", "M2", "N2")}
 TRAINING = Needs(input_gradients=True, lse=True)
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler() -> Iterator[None]:
-    """Compilations do not count towards the limit of another test."""
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 def inputs(q_len: int, kv_len: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
