@@ -1,6 +1,6 @@
 ## make demo   set up, check every entry, run the real-input example
 ## make test   set up, then style, types and tests
-## make fuzz   20,000 random rules against torch (make test runs 1,500)
+## make fuzz   20,000 random rules against torch (make test runs 1,500), and a compiled kernel of every case of every entry
 ## make format put imports and layout in order
 
 SHELL := /bin/sh
@@ -36,10 +36,11 @@ test: compiler .venv/test.stamp
 	$(VENV) -m ruff check .
 	$(VENV) -m ruff format --check .
 	$(VENV) -m mypy --strict $(TYPED)
-	$(VENV) -m pytest -n 2
+	$(VENV) -m pytest -n 2 --dist worksteal
 
 fuzz: .venv/test.stamp
-	ATTN_MODS_FUZZ_RULES=20000 $(VENV) -m pytest -n 2 tests/tiles/test_random_rules.py
+	ATTN_MODS_FUZZ_RULES=20000 ATTN_MODS_COMPILE_ALL=1 $(VENV) -m pytest -n 2 --dist worksteal \
+		tests/tiles/test_random_rules.py tests/test_every_entry.py
 
 format: .venv/test.stamp
 	$(VENV) -m ruff check --fix .

@@ -1,7 +1,15 @@
-"""Every entry through attention(): compiled flex on the CPU against float64, gradients against finite differences."""
+"""Every entry through attention(): compiled flex on the CPU against float64, gradients against finite differences.
+
+A kernel is seconds of C++ compiler. Of each entry the case "tiny" and the first with parameters of another kind
+(numbers or tensors, of a head or a sample, of another rank) are compiled whole; in all other cases torch traces the
+same program and computes it without generating code. With ``ATTN_MODS_COMPILE_ALL=1``, as in ``make fuzz``, all are
+compiled whole.
+"""
 
 from __future__ import annotations
 
+import functools
+import os
 from typing import Any
 
 import pytest
@@ -11,6 +19,7 @@ from torch import Tensor
 import attn_mods as am
 from attn_mods import Mask, Recipe, Score, masks, scores
 from attn_mods.backend_checks import Problem, check_output
+from attn_mods.backends import plan
 from attn_mods.entry import Entry
 
 ENTRIES: list[Entry] = [item if isinstance(item, Entry) else item.entry for item in (*masks.ALL, *scores.ALL)]
@@ -27,17 +36,54 @@ def as_recipe(part: Mask | Score) -> Recipe:
     return Recipe(mask=masks.Causal(), score=part) if isinstance(part, Score) else Recipe(mask=part)
 
 
+def kind_of(recipe: Recipe) -> tuple[object, ...]:
+    """What decides about a kernel besides the rule: the sizes read, and the kinds of the parameters."""
+    part: Any = recipe.mask if recipe.score is None else recipe.score
+    batch, heads = recipe.batch_and_heads()
+    kinds = ((type(value), getattr(value, "ndim", None)) for value in vars(part).values())
+    return (batch > 1, heads > 1, *kinds)
+
+
+def recipes_of(entry: Entry) -> dict[str, tuple[Recipe, int, int]]:
+    """Recipe and lengths of each case."""
+    made = {}
+    for name, case in entry.cases.items():
+        q_len, kv_len = (case.lengths or LENGTHS)[-1]
+        made[name] = as_recipe(case.make(q_len, kv_len, "cpu")), q_len, kv_len
+    return made
+
+
+def compiled_cases(entry: Entry) -> list[str]:
+    """The cases of an entry of which a kernel is compiled, "tiny" first."""
+    if os.environ.get("ATTN_MODS_COMPILE_ALL"):
+        return list(entry.cases)
+    kinds = {name: kind_of(recipe) for name, (recipe, _, _) in recipes_of(entry).items()}
+    others = [name for name in kinds if kinds[name] != kinds["tiny"]]
+    return ["tiny", *others[:1]]
+
+
+def assert_flex_equals_float64(entry: Entry, names: list[str]) -> None:
+    recipes = recipes_of(entry)
+    for name in names:
+        recipe, q_len, kv_len = recipes[name]
+        row = check_output(name, "flex", Problem.of(recipe, q_len, kv_len, torch.float32))
+        assert row.outcome == "ok", f"{entry.name} {name} {q_len}x{kv_len}: {row.detail}"
+
+
 @pytest.mark.parametrize("entry", ENTRIES, ids=entry_id)
 def test_compiled_flex_equals_the_reference(entry: Entry, record_property: Any) -> None:
-    executed = 0
-    for name, case in entry.cases.items():
-        for q_len, kv_len in (case.lengths or LENGTHS)[-1:]:
-            recipe = as_recipe(case.make(q_len, kv_len, "cpu"))
-            row = check_output(name, "flex", Problem.of(recipe, q_len, kv_len, torch.float32))
-            assert row.outcome == "ok", f"{entry.name} {name} {q_len}x{kv_len}: {row.detail}"
-            executed += 1
-    assert executed == len(entry.cases)
-    record_property("compiled cases", executed)
+    names = compiled_cases(entry)
+    assert_flex_equals_float64(entry, names)
+    record_property("cases of compiled flex", len(names))
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=entry_id)
+def test_traced_flex_equals_the_reference(entry: Entry, monkeypatch: pytest.MonkeyPatch, record_property: Any) -> None:
+    monkeypatch.setattr(plan, "_plans", type(plan._plans)())
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    names = [name for name in entry.cases if name not in compiled_cases(entry)]
+    assert_flex_equals_float64(entry, names)
+    record_property("cases of traced flex", len(names))
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=entry_id)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import create_block_mask
+from torch.nn.attention import flex_attention
+from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from attn_mods import masks
 from attn_mods.entry import Case, Entry
-from attn_mods.entry_checks import check_picture, dense_of, rule_matrix
+from attn_mods.entry_checks import check_picture, dense_of
 from attn_mods.mask import Mask
 from attn_mods.tiles import Grid
 from tests.block_mask_equality import assert_same_block_mask, assert_sound
@@ -102,19 +104,27 @@ def refusals(entry: Entry, case: Case, lengths: list[tuple[int, int]]) -> int:
     return 0
 
 
-def check_blocks(mask: Mask, dense: Tensor, block_size: tuple[int, int], place_name: str) -> None:
+def torch_block_masks(mask: Mask, ruled: Tensor) -> list[BlockMask]:
+    """torch's own BlockMasks in all block sizes, from the rule at every position, which it evaluates only once."""
+    batch, heads, q_len, kv_len = ruled.shape
+    with mock.patch.object(flex_attention, "create_mask", return_value=ruled):
+        return [
+            flex_attention.create_block_mask(mask.mask_mod(), batch, heads, q_len, kv_len, "cpu", BLOCK_SIZE=block_size)
+            for block_size in BLOCK_SIZES
+        ]
+
+
+def check_blocks(mask: Mask, dense: Tensor, expected: BlockMask, block_size: tuple[int, int], where: str) -> None:
     """Tile states are sound and lists equal eager torch's."""
-    batch, heads = mask.batch_and_heads()
-    q_len, kv_len = dense.shape[-2:]
+    batch, heads, q_len, kv_len = dense.shape
     grid = Grid(q_len, kv_len, block_size, B=batch, H=heads)
     assert_sound(mask.tile_states(grid), dense, grid)
     got = mask.placed_block_mask(q_len, kv_len, block_size=block_size)
-    expected = create_block_mask(mask.mask_mod(), batch, heads, q_len, kv_len, "cpu", BLOCK_SIZE=block_size)
     expected.mask_mod = got.mask_mod
     try:
         assert_same_block_mask(got, expected)
     except AssertionError as error:
-        raise AssertionError(f"{place_name}: {error}") from error
+        raise AssertionError(f"{where}: {error}") from error
 
 
 @pytest.mark.parametrize(("entry", "case_name"), CASES, ids=case_id)
@@ -138,10 +148,11 @@ def test_grid(entry: Entry, case_name: str, record_property: Any) -> None:
                 refused += 1
                 continue
             dense = dense_of(placed, q_len, kv_len)
-            ruled = rule_matrix(placed, q_len, kv_len, dense.device)
+            ruled = create_mask(placed.mask_mod(), *placed.batch_and_heads(), q_len, kv_len, "cpu")
             assert torch.equal(ruled, dense), f"{where}: rule and dense form differ"
-            for block_size in BLOCK_SIZES:
-                check_blocks(placed, dense, block_size, f"{where} block_size={block_size}")
+            expected = torch_block_masks(placed, ruled)
+            for block_size, block_mask in zip(BLOCK_SIZES, expected, strict=True):
+                check_blocks(placed, dense, block_mask, block_size, f"{where} block_size={block_size}")
                 executed += 1
     (frame,) = frames
     misplaced = refusals(entry, case, defined)

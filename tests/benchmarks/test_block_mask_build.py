@@ -86,11 +86,12 @@ def test_cells_stand_side_by_side() -> None:
 
 def test_a_tiny_run_from_the_command_line(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl.gz"
-    done = CliRunner().invoke(main, ["run", "block_mask_build", "--suite", "tiny", "--out", str(path)])
+    masks = ["--mask", "causal", "--mask", "document_causal"]
+    done = CliRunner().invoke(main, ["run", "block_mask_build", "--suite", "tiny", *masks, "--out", str(path)])
     assert done.exit_code == 0, done.output
     header, *rows = record.read(path)
-    assert header["command"] == "python -m benchmarks run block_mask_build --suite tiny"
-    expected = list(cells(SUITES["tiny"].lengths))
+    assert header["command"] == f"python -m benchmarks run block_mask_build --suite tiny {' '.join(masks)}"
+    expected = [cell for cell in cells(SUITES["tiny"].lengths) if cell.recipe in masks]
     assert [Cell(row["recipe"], row["shape"]["q_len"], row["backend"]) for row in rows] == expected
     assert all(row["status"] == "ok" and row["run_id"] == header["run_id"] for row in rows), rows
     assert "BlockMask building on" in done.output

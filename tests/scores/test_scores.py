@@ -155,7 +155,8 @@ def test_half_precision_parameters_are_computed_in_float32(cls: type[Score], nam
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("cls", scores.ALL, ids=case_id)
 @torch.no_grad()
-def test_compiled_flex_attention_equals_the_reference(cls: type[Score]) -> None:
+def test_traced_flex_attention_equals_the_reference(cls: type[Score]) -> None:
+    """As torch's compiler sees it; what it makes of it in C++ is a matter of tests/test_every_entry.py."""
     (length, _), *_ = cls.entry.cases["tiny"].lengths or ((160, 160),)
     score = cls.entry.cases["tiny"].make(length, length, "cpu")
     heads = score.batch_and_heads()[1]
@@ -163,7 +164,7 @@ def test_compiled_flex_attention_equals_the_reference(cls: type[Score]) -> None:
     q, k, v = (random(max(1, score.batch_and_heads()[0]), heads, length, 16, seed=seed).float() for seed in (1, 2, 3))
     torch._dynamo.reset()
     counters.clear()
-    compiled = torch.compile(flex_attention, fullgraph=True)
+    compiled = torch.compile(flex_attention, fullgraph=True, backend="eager")
     block_mask = create_block_mask(masks.Causal().mask_mod(), None, None, length, length, device="cpu")
     out = compiled(q, k, v, score_mod=score.score_mod(), block_mask=block_mask)
     torch.testing.assert_close(out, reference(q, k, v, recipe).float(), rtol=0, atol=1e-5)
@@ -260,6 +261,8 @@ def test_a_bias_of_minus_infinity_hides_keys(field: str, backend: str) -> None:
     assert bool(bias.isneginf().any())
     weights = torch.softmax(q.double() @ k.double().mT / math.sqrt(8) + bias, -1).nan_to_num(0)
     for recipe in (Recipe(score=score), Recipe(masks.Full(), score)):
+        if recipe.mask is None and backend == "flex" and field != "head_bias: bias":
+            continue  # the same kernel without lists, seconds to compile
         with torch.no_grad():
             out = attention(q, k, v, recipe, backend=backend)
         torch.testing.assert_close(out.double(), weights @ v.double(), atol=1e-5, rtol=1e-5)
