@@ -17,6 +17,9 @@ if not torch.cuda.is_available() and importlib.util.find_spec("triton") is not N
     importlib.import_module("attn_mods.kernels.packed_lists")
     del os.environ["TRITON_INTERPRET"]
 
+# Line tables for profilers take a sixth of the time of torch's C++ compiler, and no test reads them.
+os.environ.setdefault("AOT_INDUCTOR_ENABLE_LINE_TABLES", "0")
+
 plan = importlib.import_module("attn_mods.backends.plan")
 
 

@@ -41,6 +41,11 @@ def assert_layer(function: Any, tensors: tuple[Tensor, Tensor, Tensor], recipe: 
     torch.testing.assert_close(out.double(), expected, atol=1e-5, rtol=1e-5)
 
 
+def traced(function: Any) -> Any:
+    """Compiled without code generation: what Dynamo and the operator's fake make of it."""
+    return torch.compile(function, fullgraph=True, backend="aot_eager")
+
+
 def test_a22_lengths_change() -> None:
     compiled = torch.compile(layer, fullgraph=True)
     before = counters["stats"]["unique_graphs"]
@@ -50,7 +55,7 @@ def test_a22_lengths_change() -> None:
 
 
 def test_windows_and_offsets_change() -> None:
-    compiled = torch.compile(layer, fullgraph=True)
+    compiled = traced(layer)
     before = counters["stats"]["unique_graphs"]
     for window, q_len, kv_len in ((20, 100, 140), (30, 130, 150), (40, 135, 160)):
         offset = kv_len - q_len
@@ -59,7 +64,7 @@ def test_windows_and_offsets_change() -> None:
 
 
 def test_documents_made_outside() -> None:
-    compiled = torch.compile(layer, fullgraph=True)
+    compiled = traced(layer)
     for lengths in ([30, 0, 70], [99, 1], [60, 60, 20]):
         mask = masks.Document.from_lengths(lengths) & masks.Causal()
         assert_layer(compiled, inputs(sum(lengths)), mask, backend="flex")
@@ -72,11 +77,6 @@ def test_everything_at_once() -> None:
     score = scores.Softcap(5.0) >> scores.Alibi(num_heads=4)
     compiled = torch.compile(layer, fullgraph=True)
     assert_layer(compiled, inputs(140), Recipe(mask, score, sink=torch.randn(4), scale=0.2), backend="flex")
-
-
-def traced(function: Any) -> Any:
-    """Compiled without code generation: what Dynamo and the operator's fake make of it."""
-    return torch.compile(function, fullgraph=True, backend="aot_eager")
 
 
 @pytest.mark.parametrize("name", am.names(kind="mask") + am.names(kind="score"))

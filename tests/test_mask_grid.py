@@ -16,7 +16,7 @@ from attn_mods import masks
 from attn_mods.entry import Case, Entry
 from attn_mods.entry_checks import check_picture, dense_of
 from attn_mods.mask import Mask
-from attn_mods.tiles import Grid
+from attn_mods.tiles import Grid, States, analysis
 from tests.block_mask_equality import assert_same_block_mask, assert_sound
 
 LENGTHS = (1, 5, 45, 97, 128, 129, 300)
@@ -114,12 +114,27 @@ def torch_block_masks(mask: Mask, ruled: Tensor) -> list[BlockMask]:
         ]
 
 
+def block_mask_and_states(mask: Mask, grid: Grid) -> tuple[BlockMask, States]:
+    """The BlockMask, and the claims about its tiles that it was made from, before the unknown ones were settled."""
+    claims = []
+
+    def settle(rule: Any, grid: Grid, codes: Tensor, graph: Any, reason: str | None) -> Any:
+        claims.append(States(codes.clone()))
+        return settled(rule, grid, codes, graph, reason)
+
+    settled = analysis._settle
+    with mock.patch.object(analysis, "_settle", settle):
+        block_mask = mask.placed_block_mask(grid.q_len, grid.kv_len, block_size=grid.block_size)
+    (states,) = claims
+    return block_mask, states
+
+
 def check_blocks(mask: Mask, dense: Tensor, expected: BlockMask, block_size: tuple[int, int], where: str) -> None:
     """Tile states are sound and lists equal eager torch's."""
     batch, heads, q_len, kv_len = dense.shape
     grid = Grid(q_len, kv_len, block_size, B=batch, H=heads)
-    assert_sound(mask.tile_states(grid), dense, grid)
-    got = mask.placed_block_mask(q_len, kv_len, block_size=block_size)
+    got, states = block_mask_and_states(mask, grid)
+    assert_sound(states, dense, grid)
     expected.mask_mod = got.mask_mod
     try:
         assert_same_block_mask(got, expected)

@@ -21,4 +21,4 @@ UNCOMPILED = [backend.name for backend in backends.ALL if backend.name != "flex"
 def test_entry(name: str) -> None:
     report = am.verify(name, device="cuda", backends=UNCOMPILED)
     assert report.ok, str(report)
-    assert "eager" in {row.check for row in report.rows if row.outcome == "ok"}
+    assert "eager = float64" in {row.check for row in report.rows if row.outcome == "ok"}
