@@ -7,6 +7,7 @@ that is cut keeps what it has. What does not fit in memory, takes too long or is
 from __future__ import annotations
 
 import itertools
+import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -20,7 +21,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from attn_mods import create_block_mask
 from attn_mods.block_mask import list_bytes
-from benchmarks.device_clock import compilations, observed, peak_bytes, sampled, timed
+from benchmarks.device_clock import compilations, host_loop_us, observed, peak_bytes, sampled, timed
 from benchmarks.gate import BLOCK_SIZE, GATE_SEED, Gate, give_memory_back
 from benchmarks.measured_masks import MASKS, PRINCIPAL
 from benchmarks.methods import METHODS, Call, forget_block_masks, settle
@@ -156,11 +157,13 @@ class Run:
 
     def _timing(self, cell: Cell, call_ms: float) -> dict[str, Any]:
         seeds = itertools.count(GATE_SEED + 1)
+        host_us: list[float] = []
 
         def fresh_call() -> Call:
             call = METHODS[cell.method].prepare(cell.mask, cell.length, next(seeds), self.device)
             forget_block_masks()
             settle()
+            host_us.append(host_loop_us())
             return call
 
         peak, launches = observed(fresh_call(), self.device)
@@ -168,7 +171,7 @@ class Run:
         with compilations() as made:
             samples = sampled(fresh_call, self.device, self.seconds, fewest, MOST_SAMPLES)
             settle()
-        row = {"samples_ms": samples, "peak_bytes": peak, "launches": launches}
+        row = {"samples_ms": samples, "peak_bytes": peak, "launches": launches, "host_us": statistics.median(host_us)}
         return without_none(row | {"compilations": None if made is None else made.count})
 
     def _measured_once(self, cell: Cell) -> dict[str, Any]:

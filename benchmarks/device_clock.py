@@ -17,6 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.clock import peak_memory
 
 NO_KERNELS = ("Memcpy", "Memset")
+HOST_CALLS = 100
 Result = TypeVar("Result")
 
 
@@ -33,6 +34,19 @@ def timed(call: Callable[[], Result], device: str) -> tuple[Result, float]:
     result = call()
     synchronize(device)
     return result, (time.perf_counter() - start) * 1000
+
+
+def host_loop_us() -> float:
+    """Microseconds of a fixed loop of Python calls: how fast the host is just now, which it shares with others."""
+    start = time.perf_counter()
+    total = 0
+    for number in range(HOST_CALLS):
+        total = _added(total, number)
+    return (time.perf_counter() - start) * 1_000_000
+
+
+def _added(first: int, second: int) -> int:
+    return first + second
 
 
 def sampled(

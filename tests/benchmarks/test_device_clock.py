@@ -14,7 +14,7 @@ from torch._C._autograd import DeviceType
 from torch._dynamo.utils import counters
 
 from benchmarks import device_clock
-from benchmarks.device_clock import compilations, is_kernel, observed, peak_bytes, sampled, timed
+from benchmarks.device_clock import compilations, host_loop_us, is_kernel, observed, peak_bytes, sampled, timed
 
 
 @pytest.fixture
@@ -114,3 +114,7 @@ def test_memory_of_a_call() -> None:
 
 def test_a_processor_has_no_launches() -> None:
     assert observed(lambda: torch.ones(8), "cpu")[1] is None
+
+
+def test_the_loop_of_the_host_takes_time() -> None:
+    assert 0 < host_loop_us() < 1_000_000
