@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,13 @@ if not torch.cuda.is_available() and importlib.util.find_spec("triton") is not N
 
 # Line tables for profilers take a sixth of the time of torch's C++ compiler, and no test reads them.
 os.environ.setdefault("AOT_INDUCTOR_ENABLE_LINE_TABLES", "0")
+
+# torch has one header precompiled for its C++. With all that flex includes in it, a kernel compiles in two thirds of
+# the time, and more than a hundred are compiled here.
+codecache = importlib.import_module("torch._inductor.codecache")
+if hasattr(codecache, "_get_cpp_prefix_header"):
+    FLEX_HEADER = Path(__file__).with_name("flex_on_a_cpu.h")
+    codecache._get_cpp_prefix_header = lambda device: str(FLEX_HEADER) if device.startswith("cpu") else None
 
 plan = importlib.import_module("attn_mods.backends.plan")
 
