@@ -18,6 +18,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from attn_mods import checks
 from attn_mods.block_mask import build_block_mask
+from attn_mods.fused.compiled import located
 from attn_mods.tiles import Grid
 
 PROVEN = ("2.11",)
@@ -51,7 +52,7 @@ def are_wanted(name: str, compact: bool | None, grid: Grid) -> bool:
     if device.type != "cuda":
         remedy = "leave compact out, or move the mask to a GPU"
         checks.fail(name, "compact lists are for CUDA devices", device, remedy)
-    if not _is_proven() and not same_bits(torch.device("cuda", device.index or 0)):
+    if not _is_proven() and not same_bits(located(device)):
         rule = "compact lists need kernels that give the same bits as with lists of full width"
         checks.fail(name, rule, f"torch {torch.__version__}", "leave compact out", RuntimeError)
     return True
@@ -85,9 +86,10 @@ def same_bits(device: torch.device) -> bool:
     grid = Grid(_LENGTH, _LENGTH, (128, 128), 1, 1, device)
     generator = torch.Generator(device).manual_seed(0)
     options = {"generator": generator, "device": device, "dtype": torch.bfloat16}
-    tensors = [torch.randn(1, 2, _LENGTH, 64, **options) for _ in range(3)]  # type: ignore[call-overload]
     compiled = torch.compile(flex_attention, fullgraph=True)
-    results = [_results(compiled, tensors, build_block_mask(window, grid, compact=form)) for form in (False, True)]
+    with torch.inference_mode(False), torch.enable_grad():
+        tensors = [torch.randn(1, 2, _LENGTH, 64, **options) for _ in range(3)]  # type: ignore[call-overload]
+        results = [_results(compiled, tensors, build_block_mask(window, grid, compact=form)) for form in (False, True)]
     return all(torch.equal(full, short) for full, short in zip(*results, strict=True))
 
 

@@ -30,7 +30,8 @@ EXPLAINED: dict[str, dict[str, str]] = {
         "_numbered: 1 -> 0 in -1": NEVER_EQUAL,
         "_numbered: 1 -> 0 in -1 (2)": NEVER_EQUAL,
     },
-    "neighborhood": COORDINATES,
+    "neighborhood": COORDINATES
+    | {"_sees: 2 -> 1 in kernel % 2": "odd windows are then compared as even ones are, by two comparisons"},
     "sliding_tile": COORDINATES
     | {
         "_windows: 0 -> -1 in max(count - span, 0)": "it matters for a window longer than its axis alone, which shows "

@@ -30,6 +30,7 @@ def test_by_itself_from_a_size_on_and_only_where_proven(blocks: int, monkeypatch
 
 def test_asked_for_where_kernels_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "__version__", "3.0.0")
+    monkeypatch.setattr(compact_lists, "located", lambda device: device)
     grid = Grid(100, 100, device="cuda")
     monkeypatch.setattr(compact_lists, "same_bits", lambda device: False)
     with pytest.raises(RuntimeError, match=r"^rule: compact lists need kernels that .* torch 3\.0\.0"):

@@ -119,9 +119,8 @@ def _compile(
     types = {**signature, **dict.fromkeys(constants, "constexpr")}
     with torch.cuda.device(device):
         torch.cuda.current_stream()  # the thread has a context from here on
-        # The claims compare what multiplication and addition give apart, so these must not be fused.
-        options = {"num_warps": warps, "enable_fp_fusion": False}
-        kernel = triton.compile(ASTSource(fn=function, signature=types, constexprs=dict(constants)), options=options)
+        source = ASTSource(fn=function, signature=types, constexprs=dict(constants))
+        kernel = triton.compile(source, options={"num_warps": warps})
         kernel._init_handles()
     return kernel
 

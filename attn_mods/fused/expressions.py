@@ -60,6 +60,8 @@ def expression(operation: str, dtype: torch.dtype, operands: list[Text], keyword
     Raises:
         Unfit: An operation that has no expression here.
     """
+    if keywords and operation not in ("clamp", "cast") and set(keywords) != {"rounding_mode"}:
+        raise Unfit(f"{operation} with {', '.join(keywords)}")
     if operation in _COMPARISONS:
         a, b = (operand.to(torch.int64) for operand in operands)
         return f"{a} {_COMPARISONS[operation]} {b}"
@@ -69,8 +71,6 @@ def expression(operation: str, dtype: torch.dtype, operands: list[Text], keyword
         raise Unfit(f"{operation} in {dtype}")
     if operation == "clamp":
         return _clamp(dtype, operands, keywords)
-    if keywords and operation != "cast" and set(keywords) != {"rounding_mode"}:
-        raise Unfit(f"{operation} with {', '.join(keywords)}")
     if operation == "where":
         return f"tl.where({operands[0].to(torch.bool)}, {operands[1].to(dtype)}, {operands[2].to(dtype)})"
     if operation == "cast":

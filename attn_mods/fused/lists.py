@@ -54,6 +54,7 @@ class _Side:
                 continue
             # The last line can be read to its length.
             storage = counts.new_empty(batch * heads * lines * width + self.length - width)
+            storage[batch * heads * lines * width :].zero_()
             strides = (heads * lines * width, lines * width, width, 1)
             self.indices.append(storage.as_strided((*self.shape, self.length), strides))
 

@@ -94,7 +94,7 @@ def planes_of_call(call: Call, grid: Grid, name: str, separate_full_blocks: bool
     device = located(grid.device)
     if grid.is_empty or max(grid.block_size) > _LARGEST_BLOCK or pairs[0] * pairs[1] > _MOST_PAIRS:
         return None
-    if not available(device):
+    if not available(device) or any(table.device != device for table in call.tables):
         return None
     key = call.form, grid.block_size, device
     made = kernels.get(key, lambda: _make(call.form, grid.block_size, device), name)

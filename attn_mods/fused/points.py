@@ -116,8 +116,11 @@ class Points:
             if not index.inside:
                 lines.append(f"{entry} = tl.where({entry} < 0, {entry} + {size}, {entry})")
                 if inside is not None:
-                    lines.append(f"{entry}_leaves = {inside} & (({entry} < 0) | ({entry} >= {size}))")
-                    lines.append(f"outside = tl.maximum(outside, tl.max({entry}_leaves.to(tl.int32)))")
+                    leaves = f"({inside} & (({entry} < 0) | ({entry} >= {size}))).to(tl.int32)"
+                    # One number, of neither position, has no largest to a kernel.
+                    lines.append(
+                        f"outside = tl.maximum(outside, {leaves if inside == 'True' else f'tl.max({leaves})'})"
+                    )
                 lines.append(f"{entry} = tl.minimum(tl.maximum({entry}, 0), {size} - 1)")
             flat = f"({flat}) * {size} + {entry}" if flat else entry
         return _loaded(f"table{table.place} + {flat}", table.dtype).text

@@ -29,6 +29,7 @@ from attn_mods.fused.form import SMALL, Call, Index, Literal, Step, Table, form_
 from attn_mods.tiles import operations
 from attn_mods.tiles.graph import Graph, numbers_in, tensors_in
 from attn_mods.tiles.grid import Grid
+from attn_mods.tiles.precedence import signs_of_mixed_joins
 from attn_mods.tiles.rule import Rule
 from attn_mods.tiles.trace import trace
 
@@ -241,8 +242,8 @@ def _template(rule: Rule, leaves: list[Any], grid: Grid) -> _Template | None:
         graph = trace(_rebuilt(rule, unread), grid)
         if next(unread, None) is not None:
             raise _Uneven  # what was collected is not what was replaced
-        if _makes_constants(graph) or _meets_narrow_numbers(graph):
-            return None
+        if _makes_constants(graph) or _meets_narrow_numbers(graph) or signs_of_mixed_joins(graph):
+            return None  # what is recorded again is warned of again
         call = form_of(graph, grid)
         return _of_call(call, tensors)
     except Exception:  # uneven, unfit, or wrong: then the rule is recorded again, unmarked, and raises its own error

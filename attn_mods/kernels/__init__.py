@@ -1,1 +1,1 @@
-"""Kernels that turn tile states into block lists, and their pure-torch twins."""
+"""What runs on many numbers at once: tile states to block lists, in torch and as kernels, and integer arithmetic."""

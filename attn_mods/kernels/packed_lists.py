@@ -1,4 +1,6 @@
-"""Block lists from packed codes, in one launch: partial and full lists, by rows and by columns, without a sort.
+"""Block lists from packed codes: partial and full lists, by rows and by columns, in one launch, without a sort.
+
+Compact lists take two launches: one counts, one writes.
 
 A *line* is a row of tiles, or a column of them. Its codes lie four to a byte in a plane; its lists are how many of its
 tiles have a code, and which, in ascending order. What follows in a list are the other tiles, in ascending order too, as

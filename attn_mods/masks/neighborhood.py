@@ -161,12 +161,13 @@ def _sees(q: Tensor, kv: Tensor, size: int, kernel: int, dilation: int, stride: 
     residue, row, kv_row = q % dilation, q // dilation, kv // dilation
     last = (size - 1 - residue) // dilation
     leader = torch.minimum(row // stride * stride + (stride - 1 if causal else stride // 2), last)
+    same_residue = kv % dilation == residue
     if causal:
-        inside = (kv_row <= row) & (leader - kv_row < kernel)
-    else:
-        first = torch.minimum((leader - kernel // 2).clamp(min=0), last + 1 - kernel)
-        inside = (first <= kv_row) & (kv_row < first + kernel)
-    return inside & (kv % dilation == residue)
+        return same_residue & (kv_row <= row) & (leader - kv_row < kernel)
+    first = torch.minimum((leader - kernel // 2).clamp(min=0), last + 1 - kernel)
+    if kernel % 2:  # one comparison, not two: the calculus then sees that a tile is mixed, and no kernel has to look
+        return same_residue & ((kv_row - (first + kernel // 2)).abs() <= kernel // 2)
+    return same_residue & (first <= kv_row) & (kv_row < first + kernel)
 
 
 def _windows(size: int, kernel: int, dilation: int, stride: int, causal: bool) -> Tensor:

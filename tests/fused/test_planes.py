@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from attn_mods.fused import kernels, planes
 from attn_mods.fused.source import COLUMNS, ROWS
 from attn_mods.tiles import Grid
 from attn_mods.tiles.rule import Rule
+from attn_mods.tiles.trace import recorded
 from tests.fused.comparison import assert_true_planes, planes_of, true_codes
 from tests.fused.written_rules import documents, grid, grids, unfit_rules, written_rules
 
@@ -133,3 +136,15 @@ def test_lookup_behind_the_end_of_a_ragged_tile_is_none() -> None:
     """The last tiles have 14 and 10 positions more than there are queries and keys; no lookup is made for them."""
     exact = torch.arange(50)
     check(lambda b, h, q, k: exact[q + 0] >= exact[k + 16], Grid(50, 34, (32, 22)), "exact tables")
+
+
+def test_a_table_on_another_device_is_left_to_torch() -> None:
+    """A kernel would read its address on the wrong card."""
+    graph, _ = recorded(lambda b, h, q, k: SHORT[q // 2] >= k, Grid(30, 30, (16, 16)))
+    assert graph is not None
+    with (
+        mock.patch.object(planes, "located", return_value=torch.device("cuda", 1)),
+        mock.patch.object(planes, "available", return_value=True),
+        mock.patch.object(planes.kernels, "get", side_effect=AssertionError("a kernel is asked for")),
+    ):
+        assert planes.fused_planes(graph, Grid(30, 30, (16, 16)), "a rule") is None

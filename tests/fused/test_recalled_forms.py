@@ -176,3 +176,13 @@ def test_numbers_that_only_meet_indices() -> None:
         return (WINDOW - q_idx < kv_idx) & (kv_idx < WINDOW) & clamped
 
     assert assert_recalled_equals_recorded(lambda: rule, GRID)
+
+
+@pytest.mark.usefixtures("interpreter")
+def test_a_rule_that_is_warned_of_is_warned_of_every_time() -> None:
+    def meant_otherwise(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        return (q_idx >= kv_idx) & b % 2 == 0
+
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="meant_otherwise: `&` joins a boolean and an integer"):
+            am.create_block_mask(meant_otherwise, 2, None, 40, 40, "cpu", 16)

@@ -205,6 +205,8 @@ def _lookups(device: str) -> dict[str, Rule]:
         "constant index": lambda b, h, q, k: pairs[1][q] > pairs[0, k],
         "captured index": lambda b, h, q, k: pairs[five - 5, q] > pairs[1, k],
         "index of a head": lambda b, h, q, k: (q - k).abs() < heads[h],
+        "index of a group of heads": lambda b, h, q, k: (q - k).abs() < heads[h // 2],
+        "index of the head after": lambda b, h, q, k: (q - k < heads[(h + 1) % 3]) & (order[q % 7] < k),
         "indices of a batch and a head": lambda b, h, q, k: k < per_batch[b, h],
         "indices of a batch, a head and a query": lambda b, h, q, k: k < per_batch[b, h] + pairs[b, q],
         "step of a head": lambda b, h, q, k: ((q - k) % heads[h] == 0) & (q - k < 3) & (k - q < 3),
@@ -280,6 +282,7 @@ def unfit_rules(device: str) -> dict[str, Rule]:
         "a power of a position": lambda b, h, q, k: 2 ** (q % 5) < k,
         "a scaled sum": lambda b, h, q, k: torch.add(q, k, alpha=2) < 60,
         "a clamp with None before a number": lambda b, h, q, k: (q * k % 13).clamp(None, 5) > 3,
+        "an operand by name": lambda b, h, q, k: torch.lt(q, other=k) | torch.logical_and(q >= k, other=k > 3),
         "smaller of truths": lambda b, h, q, k: torch.minimum(q >= k, k > 3),
     }
 
