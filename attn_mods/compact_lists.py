@@ -18,7 +18,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from attn_mods import checks
 from attn_mods.block_mask import build_block_mask
-from attn_mods.fused.compiled import located
+from attn_mods.fused import located
 from attn_mods.tiles import Grid
 
 PROVEN = ("2.11",)

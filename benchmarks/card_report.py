@@ -30,9 +30,9 @@ Milliseconds are the median of one call by the wall, until the card is done; par
 are fresh in every call. "entry" is `block_mask` of a mask of the catalogue, "closure" hands the same rule as a
 user's function to `create_block_mask`, "first mask" is a closure whose text is new to the process, "torch, compiling"
 is the first call of the compiled function. Memory is MiB: the most that one call needed, and the lists it returned.
-Launches are kernels on the card. What is not equal to the truth gets no time. A call is bound by the host, whose speed
-changes with what else it does: a loop of 100 calls of a Python function, timed beside every sample, says how fast it
-was."""
+Launches are kernels on the card. What is not equal to the truth gets no time. A short call is bound by the host, whose
+speed changes with what else it does: a loop of 100 calls of a Python function, timed beside every sample, says how fast
+it was."""
 
 VERSIONS = (("driver", "driver"), ("cuda", "CUDA"), ("torch", "torch"), ("triton", "Triton"), ("python", "Python"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import os
@@ -48,6 +49,18 @@ def room_for_plans() -> None:
 def fixed_seed() -> None:
     """Every test starts from the same random state."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def fresh_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No plan is compiled yet."""
+    monkeypatch.setattr(plan, "_plans", type(plan._plans)())
+
+
+@pytest.fixture
+def traced_only(monkeypatch: pytest.MonkeyPatch, fresh_plans: None) -> None:
+    """Plans are traced and guarded as always, and what was traced runs without code generation."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
 
 
 @pytest.fixture

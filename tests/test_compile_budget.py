@@ -5,8 +5,7 @@ Most tests let torch stop after tracing (backend "eager"), which counts the same
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,19 +40,6 @@ RECTANGULAR = ((100, 120), (100, 130), (140, 150), (120, 300), (258, 300), (290,
 BATCHES = (2, 3, 5, 1)
 
 ALL_VALUES = all_values()
-
-
-@pytest.fixture
-def fresh_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No plan is compiled yet."""
-    monkeypatch.setattr(plan, "_plans", type(plan._plans)())
-    yield
-
-
-@pytest.fixture
-def traced_only(monkeypatch: pytest.MonkeyPatch, fresh_plans: None) -> None:
-    """Plans are traced and guarded as always, and what was traced runs without code generation."""
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
 
 
 class Compiles:

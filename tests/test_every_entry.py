@@ -8,7 +8,6 @@ cases torch traces the same program and computes it without generating code. Wit
 
 from __future__ import annotations
 
-import functools
 import os
 from typing import Any
 
@@ -19,7 +18,6 @@ from torch import Tensor
 import attn_mods as am
 from attn_mods import Mask, Recipe, Score, masks, scores
 from attn_mods.backend_checks import Problem, check_output
-from attn_mods.backends import plan
 from attn_mods.entry import Entry
 
 ENTRIES: list[Entry] = [item if isinstance(item, Entry) else item.entry for item in (*masks.ALL, *scores.ALL)]
@@ -77,10 +75,9 @@ def test_compiled_flex_equals_the_reference(entry: Entry, record_property: Any) 
     record_property("cases of compiled flex", len(names))
 
 
+@pytest.mark.usefixtures("traced_only")
 @pytest.mark.parametrize("entry", ENTRIES, ids=entry_id)
-def test_traced_flex_equals_the_reference(entry: Entry, monkeypatch: pytest.MonkeyPatch, record_property: Any) -> None:
-    monkeypatch.setattr(plan, "_plans", type(plan._plans)())
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+def test_traced_flex_equals_the_reference(entry: Entry, record_property: Any) -> None:
     names = [name for name in entry.cases if name not in compiled_cases(entry)]
     assert_flex_equals_float64(entry, names)
     record_property("cases of traced flex", len(names))

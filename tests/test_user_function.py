@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,6 @@ from torch import Tensor
 
 import attn_mods as am
 from attn_mods import Mask, Recipe, Score, masks
-from attn_mods.backends import plan
 from attn_mods.tiles.grid import BATCH, HEAD
 from attn_mods.user_function import variables_read
 from tests.attention_inputs import inputs
@@ -48,8 +46,9 @@ def truth(rule: Callable[..., Tensor]) -> Tensor:
     return torch.stack(values).reshape(2, 4, 12, 12)
 
 
+@pytest.mark.usefixtures("traced_only")
 @pytest.mark.parametrize("name", MASKS)
-def test_sizes_come_from_q(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_come_from_q(name: str) -> None:
     rule, sizes = MASKS[name]
     mask = Mask.from_mask_mod(rule, frame="cross", name="users")
     assert mask.sized(2, 4).batch_and_heads() == sizes
@@ -60,8 +59,6 @@ def test_sizes_come_from_q(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = weights @ v.double()
     torch.testing.assert_close(am.reference(q, k, v, mask), expected, atol=1e-6, rtol=1e-6)
     # What flex is given is traced, and computed without generating code; what cannot be recorded cannot be traced.
-    monkeypatch.setattr(plan, "_plans", type(plan._plans)())
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
     for backend in ("eager", "sdpa_math") if rule is in_place else ("flex", "eager", "sdpa_math"):
         with torch.no_grad():
             out = am.attention(q, k, v, mask & masks.Full(), backend=backend)

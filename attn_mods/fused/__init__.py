@@ -16,9 +16,9 @@ the tile. Their result is two packed planes of codes, by rows and by columns, wh
 block lists.
 """
 
-from attn_mods.fused.compiled import available, kernels
+from attn_mods.fused.compiled import available, kernels, located
 from attn_mods.fused.lists import lists_of_planes
 from attn_mods.fused.planes import Planes, fused_planes, planes_of_call
 from attn_mods.fused.recalled_forms import recall
 
-__all__ = ["Planes", "available", "fused_planes", "kernels", "lists_of_planes", "planes_of_call", "recall"]
+__all__ = ["Planes", "available", "fused_planes", "kernels", "lists_of_planes", "located", "planes_of_call", "recall"]
