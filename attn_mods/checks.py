@@ -409,10 +409,22 @@ def device_of_lists(name: str, own: torch.device | None, asked: object) -> torch
     return found
 
 
+_have_held: set[torch.device] = set()
+"""Devices that tensors were made on: making one on a GPU takes longer than all the other checks of a call."""
+
+
 def _device_of_empty(value: str | int | torch.device) -> torch.device | str:
     """Where a tensor made there is, or the first line of torch's complaint."""
     try:
-        return torch.empty(0, device=value).device
+        if torch.compiler.is_compiling():
+            return torch.empty(0, device=value).device
+        asked = torch.device(value)
+        if asked.type == "cuda" and asked.index is None:
+            asked = torch.device("cuda", torch.cuda.current_device())
+        if asked not in _have_held:
+            asked = torch.empty(0, device=asked).device
+            _have_held.add(asked)
+        return asked
     except (RuntimeError, AssertionError, NotImplementedError) as error:  # torch without CUDA raises AssertionError
         return str(error).strip().partition("\n")[0]
 

@@ -146,7 +146,8 @@ def _describe(value: Any, leaf: Any, seen: set[int], names: tuple[str, ...] = ()
     seen = seen | {id(value)}
 
     def inside(items: Iterable[object], names: tuple[str, ...] = names) -> tuple[object, ...]:
-        return tuple(_describe(item, leaf, seen, names) for item in items)
+        # Most items have no inside, and most of the time would go into finding that out by a call.
+        return tuple([leaf(i) if isinstance(i, _LEAVES) else _describe(i, leaf, seen, names) for i in items])
 
     if leaf is _signature_of and isinstance(value, tuple) and all(isinstance(item, PLAIN) for item in value):
         return tuple((type(item), item) for item in value)

@@ -10,7 +10,7 @@ import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import torch
@@ -18,7 +18,7 @@ import torch
 T = TypeVar("T")
 
 MOST_MADE = 512
-"""Most kernels kept; beyond, the first ones made are forgotten."""
+"""Most kernels kept; beyond, those that were not asked for the longest are forgotten."""
 
 _POINTERS = {
     torch.int64: "*i64",
@@ -134,6 +134,16 @@ def functions_of(text: str, name: str) -> dict[str, Any]:
     return space
 
 
+class _Made:
+    """What is being made, and what became of it: None before, and if it failed."""
+
+    __slots__ = ("finished", "value")
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.finished = threading.Event()
+
+
 class Background:
     """What is made once, in a thread of its own, and used when it is there.
 
@@ -141,7 +151,7 @@ class Background:
     """
 
     def __init__(self) -> None:
-        self._made: OrderedDict[Hashable, Future[Any]] = OrderedDict()
+        self._made: OrderedDict[Hashable, _Made] = OrderedDict()
         self._waiting: list[Callable[[], None]] = []
         self._lock = threading.Lock()
         self._executor: ThreadPoolExecutor | None = None
@@ -154,19 +164,18 @@ class Background:
             make: How it is made.
             name: What a warning calls it.
         """
-        future = self._made.get(key)
-        if future is None:
+        try:
+            self._made.move_to_end(key)
+            found: T | None = self._made[key].value
+            return found
+        except KeyError:  # not begun, or forgotten by another thread
             with self._lock:
                 if key not in self._made:
-                    self._made[key] = Future()
+                    self._made[key] = _Made()
                     if len(self._made) > MOST_MADE:
                         self._made.popitem(last=False)
                     self._waiting.append(functools.partial(_attempt, self._made[key], make, name))
             return None
-        if not future.done():
-            return None
-        made: T | None = future.result()
-        return made
 
     def start(self) -> None:
         """Begin what was asked for."""
@@ -181,19 +190,18 @@ class Background:
     def finish(self) -> None:
         """Make all that was asked for, and wait for it."""
         self.start()
-        for future in list(self._made.values()):
-            future.result()
+        for made in list(self._made.values()):
+            made.finished.wait()
 
 
-def _attempt(future: Future[Any], make: Callable[[], Any], name: str) -> None:
+def _attempt(made: _Made, make: Callable[[], Any], name: str) -> None:
     try:
-        future.set_result(make())
+        made.value = make()
     except Exception as error:
         text = f"{name}: its kernel could not be compiled ({type(error).__name__}: {error})"
-        try:
-            warnings.warn(f"{text}; BlockMasks are exact, and slower to build", RuntimeWarning, stacklevel=2)
-        finally:  # a warning may be an error, and who waits must not wait for ever
-            future.set_result(None)
+        warnings.warn(f"{text}; BlockMasks are exact, and slower to build", RuntimeWarning, stacklevel=2)
+    finally:  # a warning may be an error, and who waits must not wait for ever
+        made.finished.set()
 
 
 kernels = Background()

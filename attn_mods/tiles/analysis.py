@@ -140,7 +140,7 @@ def _decide(rule: Rule, grid: Grid, graph: Graph | None, tiles: Tiles) -> tuple[
         # An error of the calculus leaves every part undecided; the scan raises it if it is the rule's own.
         with suppress(Exception):
             parts, number = undecided_parts(graph, grid, tiles, verdicts)
-    codes, scanned = scan(rule, parts)
+    codes, scanned = scan(rule, graph, parts)
     verdicts.note(number, codes)
     return verdicts.codes(), scanned
 

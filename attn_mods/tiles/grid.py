@@ -52,9 +52,9 @@ class Grid:
         object.__setattr__(self, "q_offset", int(self.q_offset))
         object.__setattr__(self, "kv_offset", int(self.kv_offset))
         object.__setattr__(self, "block_size", block_pair(self.block_size))
-        for name in ("q_len", "kv_len", "B", "H"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"Grid: {name} must be >= 0, got {getattr(self, name)}; pass 0 for an empty grid")
+        if min(self.q_len, self.kv_len, self.B, self.H) < 0:
+            name = next(name for name in ("q_len", "kv_len", "B", "H") if getattr(self, name) < 0)
+            raise ValueError(f"Grid: {name} must be >= 0, got {getattr(self, name)}; pass 0 for an empty grid")
 
     @property
     def rows(self) -> int:
@@ -106,6 +106,8 @@ def block_pair(block_size: int | Sequence[int], name: str = "Grid") -> tuple[int
         ValueError: Another number of sizes than two, or one below 1.
         TypeError: A size that is no int.
     """
+    if type(block_size) is tuple and [type(size) for size in block_size] == [int, int] and min(block_size) > 0:
+        return block_size
     sizes = tuple(block_size) if isinstance(block_size, (tuple, list)) else (block_size, block_size)
     remedy = "pass the positions per block, or a pair (query positions, key positions)"
     if any(isinstance(size, bool) or not isinstance(size, (int, torch.SymInt)) for size in sizes):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -83,27 +84,36 @@ def _sampled_positions(tiles: Tiles) -> tuple[Tensor, Tensor]:
 
 def _at_positions(rule: Rule, graph: Graph | None, tiles: Tiles, q: Tensor, kv: Tensor) -> Tensor:
     """The rule at listed positions of each tile, bool [n, positions]."""
-    if graph is not None and all(node.direct for node in graph.nodes):
-        lead = (None, None)
-        index_values = {
-            BATCH: tiles.batch[:, None][lead],
-            HEAD: tiles.head[:, None][lead],
-            QUERY: q[lead],
-            KEY: kv[lead],
-        }
-        value = evaluate(graph.nodes, (graph.root,), index_values)[graph.root.number]
-        return value.expand(1, 1, *q.shape)[0, 0]
+    if _is_direct(graph):
+        return _by_broadcasting(graph, tiles, q[:, None, None], kv[:, None, None])[:, 0, 0]
     per_position = torch.vmap(_checked(rule), in_dims=(None, None, 0, 0))
     with index_transform():
         return torch.vmap(per_position)(tiles.batch, tiles.head, q, kv)
 
 
-def scan(rule: Rule, tiles: Tiles) -> tuple[Tensor, int]:
-    """Codes of tiles by torch's own nested vmap at every position: uint8 [n], and the number of positions."""
+def _is_direct(graph: Graph | None) -> TypeGuard[Graph]:
+    """Whether broadcasting computes the rule as torch's nested vmap does, in a fraction of the time."""
+    return graph is not None and all(node.direct for node in graph.nodes)
+
+
+def _by_broadcasting(graph: Graph, tiles: Tiles, q: Tensor, kv: Tensor) -> Tensor:
+    """The rule in each tile at q [n, 1, s, 1 or t] and kv [n, 1, 1, t]: bool [n, 1, s, t]."""
+    index_values = {
+        BATCH: tiles.batch[:, None, None, None],
+        HEAD: tiles.head[:, None, None, None],
+        QUERY: q,
+        KEY: kv,
+    }
+    value = evaluate(graph.nodes, (graph.root,), index_values)[graph.root.number]
+    return value.expand(*q.shape[:3], kv.shape[3])
+
+
+def scan(rule: Rule, graph: Graph | None, tiles: Tiles) -> tuple[Tensor, int]:
+    """Codes of tiles by the rule at every position: uint8 [n], and the number of positions."""
     some = torch.zeros(len(tiles), dtype=torch.bool, device=tiles.batch.device)
     every = torch.ones_like(some)
     evaluated = 0
-    for here, kept, inside in _pieces(rule, tiles):
+    for here, kept, inside in _pieces(rule, graph, tiles):
         some[here] |= (kept & inside).flatten(1).any(1)
         every[here] &= (kept | ~inside).flatten(1).all(1)
         evaluated += kept.numel()
@@ -112,10 +122,10 @@ def scan(rule: Rule, tiles: Tiles) -> tuple[Tensor, int]:
 
 def count_kept(rule: Rule, tiles: Tiles) -> int:
     """How many positions of the tiles the rule keeps."""
-    return sum(int((kept & inside).sum()) for _, kept, inside in _pieces(rule, tiles))
+    return sum(int((kept & inside).sum()) for _, kept, inside in _pieces(rule, None, tiles))
 
 
-def _pieces(rule: Rule, tiles: Tiles) -> Iterator[tuple[slice, Tensor, Tensor]]:
+def _pieces(rule: Rule, graph: Graph | None, tiles: Tiles) -> Iterator[tuple[slice, Tensor, Tensor]]:
     """Every position of the tiles in bounded pieces: which tiles, the rule there, and what lies inside its tile."""
     if not len(tiles):
         return
@@ -131,20 +141,22 @@ def _pieces(rule: Rule, tiles: Tiles) -> Iterator[tuple[slice, Tensor, Tensor]]:
             for kv_start in range(0, kv_size, kv_step):
                 q = _run(part.q_first + q_start, min(q_step, q_size - q_start))
                 kv = _run(part.kv_first + kv_start, min(kv_step, kv_size - kv_start))
-                yield here, *_rectangles(rule, part, q, kv)
+                yield here, *_rectangles(rule, graph, part, q, kv)
 
 
 def _run(first: Tensor, count: int) -> Tensor:
     return first[:, None] + torch.arange(count, device=first.device)
 
 
-def _rectangles(rule: Rule, tiles: Tiles, q: Tensor, kv: Tensor) -> tuple[Tensor, Tensor]:
+def _rectangles(rule: Rule, graph: Graph | None, tiles: Tiles, q: Tensor, kv: Tensor) -> tuple[Tensor, Tensor]:
     """The rule at all pairs of q [n, s] and kv [n, t], bool [n, s, t], and which pairs lie inside the tile."""
     inside = (q <= tiles.q_last[:, None])[:, :, None] & (kv <= tiles.kv_last[:, None])[:, None, :]
-    per_key = torch.vmap(_checked(rule), in_dims=(None, None, None, 0))
-    per_query = torch.vmap(per_key, in_dims=(None, None, 0, None))
     q = torch.minimum(q, tiles.q_last[:, None])
     kv = torch.minimum(kv, tiles.kv_last[:, None])
+    if _is_direct(graph):
+        return _by_broadcasting(graph, tiles, q[:, None, :, None], kv[:, None, None, :])[:, 0], inside
+    per_key = torch.vmap(_checked(rule), in_dims=(None, None, None, 0))
+    per_query = torch.vmap(per_key, in_dims=(None, None, 0, None))
     with index_transform():
         return torch.vmap(per_query)(tiles.batch.clone(), tiles.head.clone(), q, kv), inside
 

@@ -50,8 +50,11 @@ def test_states_of_one_batch_are_settled_for_all() -> None:
     assert_sound(States(codes.expand(2, 2, -1, -1)), truth.expand(2, 2, -1, -1), GRID)
 
 
+@pytest.mark.parametrize("by_graph", [False, True], ids=["by_vmap", "by_graph"])
 @pytest.mark.parametrize("positions", [1, 70, 1000, 1 << 20])
-def test_no_more_positions_are_evaluated_at_once_than_allowed(positions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_positions_are_evaluated_at_once_than_allowed(
+    positions: int, by_graph: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scanning, "_POSITIONS_AT_ONCE", positions)
     sizes: list[int] = []
     rectangles = scanning._rectangles
@@ -65,7 +68,10 @@ def test_no_more_positions_are_evaluated_at_once_than_allowed(positions: int, mo
     grid = Grid(20, 30, (8, 16))
     rows, columns = torch.meshgrid(torch.arange(grid.rows), torch.arange(grid.columns), indexing="ij")
     zero = torch.zeros(rows.numel(), dtype=torch.int64)
-    _, evaluated = scanning.scan(hard, Tiles.at(grid, zero, zero, rows.flatten(), columns.flatten()))
+    graph = trace(hard, grid) if by_graph else None
+    tiles = Tiles.at(grid, zero, zero, rows.flatten(), columns.flatten())
+    codes, evaluated = scanning.scan(hard, graph, tiles)
+    assert_sound(States(codes.view(1, 1, grid.rows, grid.columns)), dense_truth(hard, 1, 1, 20, 30), grid)
     assert max(sizes) <= positions
     # ragged tiles are evaluated as if they were whole
     assert sum(sizes) == evaluated == grid.rows * grid.columns * 8 * 16
