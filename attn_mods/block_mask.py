@@ -78,8 +78,9 @@ def create_block_mask(
 
     Raises:
         RuleError: If mask_mod is no mask_mod (a TypeError).
-        ValueError: If the options or sizes are not valid, or the device cannot be used here.
-        TypeError: If a size is no int, a switch no bool, the device none.
+        ValueError: If the options or sizes are not valid, dq_kv_order is no bool (torch's error for it), or the device
+            cannot be used here.
+        TypeError: If a size is no int, another switch no bool, the device none.
         NotImplementedError: If the installed torch has no dQ write order.
         Exception: Whatever mask_mod raises at real positions.
     """
@@ -149,7 +150,7 @@ def build_block_mask(
         rule: The mask_mod; the BlockMask keeps this very object.
         grid: Lengths, block size, batch, heads, device. The rule is evaluated at the grid's absolute positions.
         states: Gives claims about the tiles that hold, if there are better ones than the calculus has; UNKNOWN tiles
-            are settled by evaluating the rule.
+            are settled by evaluating the rule. Kernels, which settle tiles in no time, do not ask for them.
         separate_full_blocks: Whether blocks without a hidden pair get lists of their own.
         compact: Whether the lists are stored only as wide as the longest one.
 

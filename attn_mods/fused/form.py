@@ -28,6 +28,10 @@ class Unfit(Exception):
     """The rule does what no kernel is generated for."""
 
 
+class UnfitHere(Unfit):
+    """These lengths, or these tables, are such that none is used; other ones may have one."""
+
+
 # The parts of a form are tuples, cheap to make and to compare, since one is made for every mask. They carry their kind
 # because tuples of equal fields are equal.
 
@@ -121,7 +125,7 @@ def form_of(graph: Graph, grid: Grid) -> Call:
         Unfit: An operation, a dtype or a size that no kernel is generated for.
     """
     if reaches_too_far(grid):
-        raise Unfit("positions beyond 2 ** 30")
+        raise UnfitHere("positions beyond 2 ** 30")
     reader = _Reader(grid)
     return Call(tuple([reader.step(node) for node in graph.nodes]), reader.integers, reader.tables)
 
@@ -203,7 +207,7 @@ class _Reader:
         if inside:
             first = self.grid.offset(index.arguments[0])
             if first < 0 or first + self.grid.extent(index.arguments[0]) > size:
-                raise Unfit("an index that leaves its table")
+                raise UnfitHere("an index that leaves its table")
         value = self.operand(index, False)
         if not isinstance(value, (Result, Table)):
             raise Unfit("an index that is no number")
@@ -211,8 +215,10 @@ class _Reader:
 
     def table(self, table: Tensor) -> Table:
         """A tensor argument."""
-        if table.dtype not in DTYPES or table.device.type != self.device_type or not table.numel():
-            raise Unfit(f"a captured tensor of {table.dtype} on {table.device}")
+        if table.dtype not in DTYPES:
+            raise Unfit(f"a captured tensor of {table.dtype}")
+        if table.device.type != self.device_type or not table.numel():
+            raise UnfitHere(f"a captured tensor of {table.numel()} numbers on {table.device}")
         self.tables.append(table if table.is_contiguous() else table.contiguous())
         return Table(len(self.tables) - 1, table.dtype)
 

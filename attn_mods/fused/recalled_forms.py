@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from attn_mods.function_state import BY_KIND
-from attn_mods.fused.form import SMALL, Call, Index, Literal, Step, Table, form_of, reaches_too_far
+from attn_mods.fused.form import SMALL, Call, Index, Literal, Step, Table, UnfitHere, form_of, reaches_too_far
 from attn_mods.tiles import operations
 from attn_mods.tiles.graph import Graph, numbers_in, tensors_in
 from attn_mods.tiles.grid import Grid
@@ -115,7 +115,10 @@ def recall(rule: Rule, grid: Grid) -> Call | None:
     if template is _NEVER_SEEN:
         if len(_templates) >= _MOST:
             _templates.clear()
-        template = _templates[key] = _template(rule, leaves, grid)
+        try:
+            template = _templates[key] = _template(rule, leaves, grid)
+        except UnfitHere:
+            return None
     return None if template is None else _filled(template, leaves, grid)
 
 
@@ -233,7 +236,11 @@ for _name in vars(int):
 
 
 def _template(rule: Rule, leaves: list[Any], grid: Grid) -> _Template | None:
-    """Record a rule with marked leaves; None if one is computed with, or the rule has no form."""
+    """Record a rule with marked leaves; None if one is computed with, or the rule has no form.
+
+    Raises:
+        UnfitHere: It may have one with other lengths and tables.
+    """
     codes = frozenset(_codes(rule))
     marks = [_marked(leaf, number, codes) for number, leaf in enumerate(leaves)]
     tensors = {id(mark): number for number, mark in enumerate(marks) if isinstance(mark, Tensor)}
@@ -246,6 +253,8 @@ def _template(rule: Rule, leaves: list[Any], grid: Grid) -> _Template | None:
             return None  # what is recorded again is warned of again
         call = form_of(graph, grid)
         return _of_call(call, tensors)
+    except UnfitHere:
+        raise
     except Exception:  # uneven, unfit, or wrong: then the rule is recorded again, unmarked, and raises its own error
         return None
 

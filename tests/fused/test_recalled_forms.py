@@ -146,6 +146,16 @@ def test_tables_that_became_too_short() -> None:
     assert recall(rule(TABLE.repeat_interleave(2)[::2]), GRID) is None
 
 
+def test_lengths_and_tables_without_a_kernel_do_not_speak_for_others() -> None:
+    def rule(table: Tensor) -> Rule:
+        return lambda b, h, q_idx, kv_idx: table[q_idx] == table[kv_idx]
+
+    assert recall(rule(TABLE[:-1].clone()), GRID) is None
+    assert recall(rule(TABLE[:0].clone()), GRID) is None
+    assert recall(rule(TABLE), Grid(LENGTH, LENGTH, (16, 16), q_offset=1 << 30)) is None
+    assert recall(rule(TABLE), GRID) is not None
+
+
 WINDOW = 5
 
 UNEVEN: dict[str, Any] = {

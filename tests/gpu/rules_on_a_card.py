@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 from torch.nn.attention.flex_attention import create_block_mask as torch_create_block_mask
 
+from attn_mods import block_mask
 from attn_mods.block_mask import from_lists
+from attn_mods.fused import kernels
+from attn_mods.mask import Mask
 from attn_mods.tiles import Grid
 from attn_mods.tiles.rule import Rule
 from tests.block_mask_equality import assert_same_block_mask
 from tests.fused.comparison import assert_same_lists, lists_by_calculus, lists_by_kernels
 
 DEVICE = "cuda"
+UNFIT = {"tree_verification", "selected_blocks"}
+"""Entries whose rules no kernel is generated for."""
+
+
+def built_by_kernels(mask: Mask, *lengths: int, **options: Any) -> BlockMask:
+    """A BlockMask made by kernels alone, once they are compiled; raise AssertionError if the calculus is asked."""
+    for _ in range(2):
+        mask.block_mask(*lengths, **options)
+        kernels.finish()
+    with mock.patch.object(block_mask, "_calculated_lists", side_effect=AssertionError("no kernel")):
+        return mask.block_mask(*lengths, **options)
 
 
 def moved(source: str) -> Rule:

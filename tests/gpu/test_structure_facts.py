@@ -22,6 +22,7 @@ pytestmark = [
 
 # The same tiles with and without the facts: other tiles would add up in another order.
 TILES = {f"BLOCK_{side}": 64 for side in ("M", "N", "M1", "N1", "M2", "N2")}
+SAFE, ROWS, BACKWARD = "fwd_ROWS_GUARANTEED_SAFE", "fwd_BLOCKS_ARE_CONTIGUOUS", "bwd_BLOCKS_ARE_CONTIGUOUS"
 TRAINING = Needs(input_gradients=True, lse=True)
 
 
@@ -46,15 +47,23 @@ def forward_and_backward(mask: Mask, tensors: tuple[Tensor, ...], options: dict[
     return [out.detach(), aux.lse.detach(), *gradients]
 
 
-@pytest.mark.parametrize("length", [1024, 700])
 @pytest.mark.parametrize(
-    "mask", [masks.Full(), masks.Causal(), masks.SlidingWindow(100)], ids=["full", "causal", "window"]
+    ("mask", "length", "facts"),
+    [
+        (masks.Full(), 1024, {SAFE, ROWS, BACKWARD}),
+        (masks.Full(), 700, {SAFE, ROWS, BACKWARD}),
+        (masks.Causal(), 1024, {SAFE, ROWS, BACKWARD}),
+        (masks.Causal(), 700, {SAFE, ROWS}),
+        (masks.SlidingWindow(100), 1024, {ROWS, BACKWARD}),
+        (masks.SlidingWindow(100), 700, {ROWS, BACKWARD}),
+    ],
+    ids=lambda value: getattr(value, "name", None) or (str(value) if isinstance(value, int) else ""),
 )
-def test_true_facts_change_no_bit(mask: Mask, length: int) -> None:
+def test_true_facts_change_no_bit(mask: Mask, length: int, facts: set[str]) -> None:
     tensors = inputs(length, length)
     shapes = Shapes.of(*tensors[:3])
     options = structure_options(Recipe.of(mask), shapes, torch.device("cuda"), TRAINING, ())
-    assert "fwd_BLOCKS_ARE_CONTIGUOUS" in options
+    assert options.keys() == facts
     names = ("out", "lse", "dq", "dk", "dv")
     both = (forward_and_backward(mask, tensors, each) for each in (options, {}))
     for name, told, untold in zip(names, *both, strict=True):
