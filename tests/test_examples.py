@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import linecache
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -79,18 +78,20 @@ def test_there_are_examples() -> None:
     assert [path.name for path in EXAMPLES] == ["packed_sentences.py"]
 
 
-def test_packed_sentences() -> None:
-    """Runs as a user runs it; it raises by itself if an embedding is off by more than 1e-5."""
-    command = [sys.executable, str(ROOT / "docs" / "examples" / "packed_sentences.py"), "--repeats", "1"]
-    finished = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=500, check=False)
-    assert finished.returncode == 0, finished.stderr[-3000:]
+@pytest.mark.usefixtures("fresh_plans")
+@pytest.mark.filterwarnings("ignore")  # of the libraries it imports
+def test_packed_sentences(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """It raises by itself if an embedding is off by more than 1e-5."""
+    monkeypatch.setattr(sys, "argv", ["packed_sentences.py", "--repeats", "1"])
+    load_example("packed_sentences.py").main()
+    printed = capsys.readouterr().out
     page = (ROOT / "docs" / "examples" / "page.txt").read_text(encoding="utf-8").splitlines()
     assert len(page) >= 40
-    assert f"{len(page)} sentences" in finished.stdout
-    line = next(line for line in finished.stdout.splitlines() if "largest difference" in line)
+    assert f"{len(page)} sentences" in printed
+    line = next(line for line in printed.splitlines() if "largest difference" in line)
     differences = [float(number) for number in re.findall(r"\d\.\de[-+]\d+", line)]
     assert len(differences) == 2 and max(differences) <= 1e-5
-    assert re.search(r"backend\W+PyTorch SDPA\W+flex\W+flex", finished.stdout)
+    assert re.search(r"backend\W+PyTorch SDPA\W+flex\W+flex", printed)
 
 
 def test_packed_sentences_counts_are_exact() -> None:
