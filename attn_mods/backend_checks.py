@@ -178,17 +178,30 @@ def allowed_error(plain_error: float, dtype: torch.dtype, slack: int = 1) -> flo
     return min(slack * max(2 * plain_error, least), most) if math.isfinite(plain_error) else most
 
 
-def _verdict(
-    where: str,
-    check: str,
-    triples: Mapping[str, tuple[Tensor, Tensor, Tensor]],
-    dtype: torch.dtype,
-    slack: int = 1,
-) -> Row:
-    """A row on tensors by name, each (got, plain, expected): the worst of them decides.
+@dataclass(frozen=True)
+class Rating:
+    """The tensor that is worst off, its relative error in the Euclidean norm, and what is allowed of it."""
+
+    name: str
+    error: float
+    allowed: float
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the error is allowed; that of what is not finite, infinite, never is."""
+        return self.error <= self.allowed
+
+
+def rate(triples: Mapping[str, tuple[Tensor, Tensor, Tensor]], dtype: torch.dtype, slack: int = 1) -> Rating:
+    """The two-errors rule on tensors by name, each (got, plain, expected).
 
     The precision is that of ``dtype``, or of the tensor itself where it is coarser: a float32 parameter of a float64
     call has a float32 gradient.
+
+    Args:
+        triples: What was got, what dense attention makes in the same dtype, and what float64 makes.
+        dtype: Of the inputs.
+        slack: How many times the error of an output is allowed.
     """
     largest = max(float(expected.double().norm()) for _, _, expected in triples.values())
     rated = []
@@ -198,12 +211,23 @@ def _verdict(
         size = size if size > ZERO * largest else largest or 1.0
         error, plain_error = (_distance(tensor, expected) / size for tensor in (got, plain))
         coarser = max(dtype, got.dtype, key=lambda each: torch.finfo(each).eps)
-        rated.append((error, allowed_error(plain_error, coarser, slack), name))
-    error, allowed, name = max(rated, key=lambda item: item[0] / item[1])
-    detail = f"relative error {error:.1e}, at most {allowed:.1e}"
+        rated.append(Rating(name, error, allowed_error(plain_error, coarser, slack)))
+    return max(rated, key=lambda rating: rating.error / rating.allowed)
+
+
+def _verdict(
+    where: str,
+    check: str,
+    triples: Mapping[str, tuple[Tensor, Tensor, Tensor]],
+    dtype: torch.dtype,
+    slack: int = 1,
+) -> Row:
+    """A row on tensors by name, each (got, plain, expected): the worst of them decides."""
+    rating = rate(triples, dtype, slack)
+    detail = f"relative error {rating.error:.1e}, at most {rating.allowed:.1e}"
     if len(triples) > 1:
-        detail += f" (of {', '.join(triples)} the worst is {name})"
-    return Row(where, check, "ok" if error <= allowed else "wrong", detail)
+        detail += f" (of {', '.join(triples)} the worst is {rating.name})"
+    return Row(where, check, "ok" if rating.is_ok else "wrong", detail)
 
 
 def _distance(got: Tensor, expected: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""``python -m benchmarks run block_mask_build``, ``run block_mask_decode``, ``report``, ``show``."""
+"""``python -m benchmarks run NAME…``, ``run block_mask_build``, ``run block_mask_decode``, ``report``, ``show``."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ import torch
 from rich.progress import Progress
 
 from benchmarks import block_mask_build, card_report, device_build, device_decode, record, report
+from benchmarks.attention import command as attention
+from benchmarks.attention import report as attention_report
 from benchmarks.environment import code_version, environment
 from benchmarks.measured_masks import MASKS
 from benchmarks.methods import METHODS
@@ -39,7 +41,12 @@ SUITES = {
     "quick": Suite((4096,), seconds=2.0),
     "standard": Suite((4096, 16384, 32768, 131072), seconds=2.0),
 }
+BLOCK_MASKS = ("block_mask_build", "block_mask_decode")
 CARD_SUITE = "gpu"
+ATTENTION_SUITES = ("quick", "standard", "full")
+ATTENTION_BUDGET = 540.0
+"""Seconds after which a run of attention begins no recipe and shape."""
+
 CARD_SECONDS, CARD_BUDGET = 1.0, 220.0
 """For how long a cell is sampled on a card, and after how many seconds a run there begins no cell."""
 
@@ -77,40 +84,68 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("what", type=click.Choice(["block_mask_build", "block_mask_decode"]))
+@click.argument("names", nargs=-1)
+@click.option("--all", "everything", is_flag=True, help="Every entry of the catalogue.")
 @click.option(
     "--suite",
-    type=click.Choice([*SUITES, CARD_SUITE]),
+    type=click.Choice(list(dict.fromkeys([*SUITES, *ATTENTION_SUITES, CARD_SUITE]))),
     default="quick",
     show_default=True,
-    help="Which lengths; tiny tries the harness out, gpu measures on a card.",
+    help="Which lengths and cases. Of block masks alone: tiny tries the harness out, gpu measures on a card.",
 )
-@click.option("--mask", "masks", multiple=True, type=click.Choice(MASK_NAMES), help="Only this one; repeatable.")
-@click.option("--length", "lengths", multiple=True, type=click.IntRange(1), help="Instead of the suite's; repeatable.")
-@click.option("--method", "methods", multiple=True, type=click.Choice(METHOD_NAMES), help="Only this one; repeatable.")
-@click.option("--budget", default=CARD_BUDGET, show_default=True, help="Seconds after which suite gpu begins no cell.")
-@click.option(
-    "--device",
-    type=click.Choice(["cuda", "cpu"]),
-    default="cuda",
-    show_default=True,
-    help="Where suite gpu runs; cpu tries it out.",
-)
+@click.option("--backends", help="Only these ways to compute attention, separated by commas.")
+@click.option("--mask", "masks", multiple=True, type=click.Choice(MASK_NAMES), help="Only this block mask; repeatable.")
+@click.option("--length", "lengths", multiple=True, type=click.IntRange(1), help="Of block masks; repeatable.")
+@click.option("--method", "methods", multiple=True, type=click.Choice(METHOD_NAMES), help="Of block masks; repeatable.")
+@click.option("--budget", type=float, help="Seconds after which nothing more is begun.")
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Where to measure; a card if there is one.")
 @click.option("--commit", help="What to record where the code lies without its git folder.")
 @click.option("--out", type=click.Path(path_type=Path), help="File to write as it goes; .jsonl or .jsonl.gz.")
-def run(out: Path | None, commit: str | None, **options: Any) -> None:
-    """Measure WHAT and write one record a cell: on a CPU each in a process of its own, on a card all in one."""
-    choice = Choice(**options)
-    run_id = uuid.uuid4().hex[:12]
-    header = {
+def run(names: tuple[str, ...], everything: bool, backends: str | None, out: Path | None, **options: Any) -> None:
+    """Measure attention of the entries NAMES in every way that computes them, each checked before it is timed.
+
+    With block_mask_build or block_mask_decode as the only name, how long it takes to build BlockMasks. A file that
+    --out names is taken up where it ended.
+    """
+    if bool(names) == everything:
+        raise click.UsageError("name what to measure, or give --all; attn-mods list shows the entries")
+    of_block_masks = [name for name in BLOCK_MASKS if name in names]
+    if of_block_masks:
+        if len(names) > 1 or backends is not None:
+            raise click.UsageError(f"{of_block_masks[0]} is measured by itself, and with --method, not --backends")
+        _run_block_masks(names[0], out, **options)
+        return
+    if options["masks"] or options["lengths"] or options["methods"]:
+        raise click.UsageError(f"--mask, --length and --method are for {' and '.join(BLOCK_MASKS)}")
+    choice = attention.Choice(
+        names,
+        options["suite"],
+        tuple(backends.split(",")) if backends else (),
+        ATTENTION_BUDGET if options["budget"] is None else options["budget"],
+        options["device"] or ("cuda" if torch.cuda.is_available() else "cpu"),
+    )
+    attention.run(choice, _header(choice.command, options["commit"]), out)
+
+
+def _header(command: str, commit: str | None) -> dict[str, Any]:
+    """The record of a run itself."""
+    return {
         "record": "environment",
         "schema": 1,
-        "run_id": run_id,
+        "run_id": uuid.uuid4().hex[:12],
         "started_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "command": choice.command,
+        "command": command,
         "code": code_version(commit),
         "environment": environment(),
     }
+
+
+def _run_block_masks(what: str, out: Path | None, commit: str | None, **options: Any) -> None:
+    """One record a cell: on a CPU each in a process of its own, on a card all in one."""
+    options["budget"] = CARD_BUDGET if options["budget"] is None else options["budget"]
+    choice = Choice(what, **options | {"device": options["device"] or "cuda"})
+    header = _header(choice.command, commit)
+    run_id = header["run_id"]
     records: list[dict[str, Any]] = [header]
     with Progress() as progress:
         rows = _measured(choice, progress)
@@ -149,6 +184,8 @@ def _measured(choice: Choice, progress: Progress) -> Iterator[dict[str, Any]]:
 def _measured_in_processes(choice: Choice, progress: Progress) -> Iterator[dict[str, Any]]:
     if choice.what != "block_mask_build":
         raise click.UsageError(f"{choice.what} is measured on a card: add --suite gpu")
+    if choice.suite not in SUITES:
+        raise click.UsageError(f"suite {choice.suite} is not for {choice.what}; use {', '.join([*SUITES, CARD_SUITE])}")
     plan = SUITES[choice.suite]
     todo = [
         cell
@@ -194,7 +231,9 @@ def report_command(paths: tuple[Path, ...]) -> None:
     on_cards = []
     for path in paths or record.result_files():
         records = list(record.read(path))
-        if records[0]["environment"]["card"] is None:
+        if any(row["record"] == "attention" for row in records):
+            click.echo(attention_report.page(records), nl=False)
+        elif records[0]["environment"]["card"] is None:
             rich.print(report.block_mask_table(records), f"{path.parent.name}/{path.name}\n")
         else:
             on_cards.append(records)

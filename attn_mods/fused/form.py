@@ -216,9 +216,9 @@ class _Reader:
     def table(self, table: Tensor) -> Table:
         """A tensor argument."""
         if table.dtype not in DTYPES:
-            raise Unfit(f"a captured tensor of {table.dtype}")
+            raise Unfit(f"a captured tensor of {table.dtype} on {table.device}")
         if table.device.type != self.device_type or not table.numel():
-            raise UnfitHere(f"a captured tensor of {table.numel()} numbers on {table.device}")
+            raise UnfitHere(f"a captured tensor of {table.dtype} on {table.device}, of {table.numel()} numbers")
         self.tables.append(table if table.is_contiguous() else table.contiguous())
         return Table(len(self.tables) - 1, table.dtype)
 

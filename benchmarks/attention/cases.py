@@ -1,0 +1,152 @@
+"""What is measured: an entry's case on one shape, and which of them a suite has."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import attn_mods as am
+from attn_mods import Recipe, masks
+from attn_mods.entry import Entry
+from attn_mods.score import Score
+from attn_mods.work import count_work
+
+PASSES = ("forward", "backward", "forward_backward")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of q [B, Hq, q_len, head_dim] and of k and v [B, Hkv, kv_len, head_dim], and their dtype."""
+
+    B: int
+    Hq: int
+    Hkv: int
+    q_len: int
+    kv_len: int
+    head_dim: int
+    dtype: str
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The dtype as torch's."""
+        found: torch.dtype = getattr(torch, self.dtype)
+        return found
+
+
+@dataclass(frozen=True)
+class Group:
+    """One recipe on one shape: all ways to compute it are measured in turns, and against each other alone."""
+
+    entry: str
+    case: str
+    shape: Shape
+
+    @property
+    def name(self) -> str:
+        """What a progress bar and an error call it."""
+        lengths = f"{self.shape.q_len:,}"
+        if self.shape.q_len != self.shape.kv_len:
+            lengths += f" x {self.shape.kv_len:,}"
+        return f"{self.entry} {self.case} {lengths} {self.shape.dtype}"
+
+    def recipe(self, device: str) -> Recipe:
+        """The recipe: a mask by itself, a score under the causal mask, as most of them are in use."""
+        part = am.info(self.entry).cases[self.case].make(self.shape.q_len, self.shape.kv_len, device)
+        return Recipe(mask=masks.Causal(), score=part) if isinstance(part, Score) else Recipe(mask=part)
+
+    def q_offset(self, recipe: Recipe) -> int | None:
+        """Where the first query is: the queries are the last positions of the keys."""
+        unequal = self.shape.q_len != self.shape.kv_len
+        return self.shape.kv_len - self.shape.q_len if unequal and recipe.frame == "self" else None
+
+    def inputs(self, device: str, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Random q, k, v and the gradient of the output."""
+        shape = self.shape
+        generator = torch.Generator(device).manual_seed(seed)
+        sizes = ((shape.Hq, shape.q_len), (shape.Hkv, shape.kv_len), (shape.Hkv, shape.kv_len), (shape.Hq, shape.q_len))
+        q, k, v, gradient = (
+            torch.randn(shape.B, *size, shape.head_dim, generator=generator, device=device).to(shape.torch_dtype)
+            for size in sizes
+        )
+        return q, k, v, gradient
+
+    def shortened(self, length: int) -> Group:
+        """The same on lengths of at most this many, for a check; itself where its parameters fix the lengths."""
+        fixed = am.info(self.entry).cases[self.case].lengths is not None
+        if fixed or max(self.shape.q_len, self.shape.kv_len) <= length:
+            return self
+        shape = replace(self.shape, q_len=min(self.shape.q_len, length), kv_len=min(self.shape.kv_len, length))
+        return replace(self, shape=shape)
+
+    def pairs_kept(self) -> int:
+        """Visible pairs of all samples and query heads."""
+        recipe = self.recipe("cpu")
+        shape = self.shape
+        if recipe.mask is None:
+            return shape.B * shape.Hq * shape.q_len * shape.kv_len
+        batch, heads = recipe.mask.batch_and_heads()
+        kept = count_work(recipe.mask, shape.q_len, shape.kv_len, q_offset=self.q_offset(recipe)).pairs_kept
+        return kept * (shape.B // batch) * (shape.Hq // heads)
+
+    def described(self) -> dict[str, Any]:
+        """The part of its records that all ways share."""
+        return {"recipe": self.entry, "case": self.case, "shape": asdict(self.shape)}
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Which cases on which shapes.
+
+    Attributes:
+        lengths: Numbers of tokens.
+        cases: The cases of an entry; None is all of them.
+        heads: Query heads, where the entry leaves their number open.
+        head_dims: Sizes of a head.
+        dtypes: Of q, k and v.
+    """
+
+    lengths: tuple[int, ...]
+    cases: tuple[str, ...] | None
+    heads: int
+    head_dims: tuple[int, ...]
+    dtypes: tuple[str, ...]
+
+
+SUITES = {
+    "cpu": {
+        "quick": Suite((1024,), ("bench",), 4, (64,), ("float32",)),
+        "standard": Suite((1024, 4096), ("bench",), 8, (64,), ("float32",)),
+        "full": Suite((512, 1024, 2048, 4096), None, 8, (32, 64, 128), ("float32",)),
+    },
+    "cuda": {
+        "quick": Suite((4096,), ("bench",), 16, (128,), ("bfloat16",)),
+        "standard": Suite((4096, 16_384), None, 16, (128,), ("bfloat16",)),
+        "full": Suite((512, 2048, 8192, 16_384, 32_768, 131_072), None, 16, (32, 64, 128), ("bfloat16", "float16")),
+    },
+}
+"""By kind of device and name."""
+
+
+def groups(names: Iterable[str], suite: Suite) -> list[Group]:
+    """All that a suite measures of these entries, what is short first."""
+    made = [group for name in names for group in _groups_of(am.info(name), suite)]
+    return sorted(made, key=lambda group: group.shape.q_len * group.shape.kv_len)
+
+
+def _groups_of(entry: Entry, suite: Suite) -> list[Group]:
+    made = []
+    wanted = suite.cases or tuple(entry.cases)
+    for name, head_dim, dtype in itertools.product(wanted, suite.head_dims, suite.dtypes):
+        case = entry.cases[name]
+        # Parameters that fix the lengths are measured on the longest they are made for.
+        lengths = [(n, n) for n in suite.lengths] if case.lengths is None else [max(case.lengths)]
+        for q_len, kv_len in lengths:
+            batch, heads = Recipe.of(case.make(q_len, kv_len, "cpu")).batch_and_heads()
+            heads = suite.heads if heads == 1 else heads
+            made.append(Group(entry.name, name, Shape(batch, heads, heads, q_len, kv_len, head_dim, dtype)))
+    return made

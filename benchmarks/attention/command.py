@@ -1,0 +1,123 @@
+"""``python -m benchmarks run NAME…``: measure entries, take up a file that was begun, show how long it will take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+import attn_mods as am
+from attn_mods.entry import Kind
+from attn_mods.registry import UnknownEntryError
+from benchmarks import record
+from benchmarks.attention import measure, report
+from benchmarks.attention.cases import SUITES, Group, groups
+from benchmarks.attention.measure import Limits
+from benchmarks.attention.ways import WAYS
+
+KINDS: tuple[Kind, ...] = ("mask", "score")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the command line asks for.
+
+    Attributes:
+        names: Entries; every one of the catalogue if empty.
+        suite: Name of the suite.
+        ways: Ways to compute; every one if empty.
+        budget: Seconds after which no group is begun.
+        device: "cuda" or "cpu".
+    """
+
+    names: tuple[str, ...]
+    suite: str
+    ways: tuple[str, ...]
+    budget: float
+    device: str
+
+    def __post_init__(self) -> None:
+        """Raise click.UsageError for what is not there, with near misses."""
+        suites = SUITES[self.device]
+        if self.suite not in suites:
+            raise click.UsageError(f"suite {self.suite} is not for attention on {self.device}; use {', '.join(suites)}")
+        for name in self.names:
+            try:
+                am.info(name)
+            except UnknownEntryError as error:
+                raise click.UsageError(str(error.args[0])) from None
+        unknown = [way for way in self.ways if way not in WAYS]
+        if unknown:
+            raise click.UsageError(f"there is no backend {', '.join(unknown)}; use some of {', '.join(WAYS)}")
+
+    @property
+    def command(self) -> str:
+        """The command that measures the same."""
+        options = [f"--suite {self.suite}"]
+        options += [f"--backends {','.join(self.ways)}"] if self.ways else []
+        return " ".join(["python -m benchmarks run", *(self.names or ("--all",)), *options])
+
+    @property
+    def way_names(self) -> tuple[str, ...]:
+        """The ways that are measured."""
+        return self.ways or tuple(WAYS)
+
+    def groups(self) -> list[Group]:
+        """All groups asked for."""
+        names = self.names or tuple(name for kind in KINDS for name in am.names(kind=kind))
+        return groups(names, SUITES[self.device][self.suite])
+
+
+def run(choice: Choice, header: dict[str, Any], out: Path | None) -> None:
+    """Measure what is left of a choice, write each record as it is made, and print the tables.
+
+    Args:
+        choice: What to measure.
+        header: The environment record of this run.
+        out: File to write to. What an earlier run on it measured whole is not measured again.
+    """
+    before = list(record.read(out)) if out is not None and out.exists() else []
+    done = measure.whole_groups(before, choice.way_names)
+    left = [group for group in choice.groups() if measure.key_of(group.described()) not in done]
+    if done:
+        click.echo(f"{out}: {len(done)} groups are measured already, {len(left)} are left")
+    records: list[dict[str, Any]] = [header]
+    if out is not None and left:
+        record.append(out, header)
+    unmeasured = len(left)
+    for row in _rows(choice, left):
+        unmeasured = row.pop("left")
+        records.append(row | {"run_id": header["run_id"]})
+        if out is not None:
+            record.append(out, records[-1])
+    if out is not None and left:
+        record.write(out, [*before, *records])  # in one piece a gzipped file is smaller
+    if unmeasured:
+        again = "the same command takes up the rest" if out else "with --out the same command would take up the rest"
+        click.echo(f"{unmeasured} of {len(left)} groups were not begun within {choice.budget:g} s; {again}")
+    click.echo(report.page([*before, *records]), nl=False)
+
+
+def _rows(choice: Choice, left: Sequence[Group]) -> Iterator[dict[str, Any]]:
+    """The records of all groups that can be begun, each with how many groups are not begun yet."""
+    columns = (TextColumn("{task.description:<50}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    budget = measure.Budget(choice.budget)
+    console = Console(stderr=True)
+    with Progress(*columns, TextColumn("left:"), TimeRemainingColumn(), console=console) as progress:
+        task = progress.add_task("", total=len(left))
+        if left:
+            measure.warm_up(choice.device)
+        for dtype in dict.fromkeys(group.shape.dtype for group in left):
+            yield measure.ceiling(choice.device, dtype) | {"left": len(left)}
+        for number, group in enumerate(left):
+            if budget.is_over:
+                return
+            progress.update(task, description=group.name)
+            for row in measure.rows_of(group, choice.way_names, choice.device, Limits()):
+                yield row | {"left": len(left) - number - 1}
+            progress.advance(task)

@@ -1,0 +1,316 @@
+"""Measure groups: every way is refused, gated, compiled, or found wrong by itself; what is right is timed in turns.
+
+Each record is given as soon as it is known. A group is whole when it has a record for every way and pass; one that was
+cut is measured again from its start, so that its ratios are of one run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import signal
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from benchmarks.attention.cases import PASSES, Group
+from benchmarks.attention.clock import RunFailed, Samples, Timed, first_ms, in_turns
+from benchmarks.attention.gate import Gate, Verdict
+from benchmarks.attention.ways import WAYS, Attend, Task, Way, forget_compiled
+from benchmarks.device_clock import peak_bytes
+from benchmarks.gate import give_memory_back
+
+Row = dict[str, Any]
+MASK_BUILDS = 5
+MATMUL_SIZE = {"cuda": 8192, "cpu": 1024}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long things may take.
+
+    Attributes:
+        seconds: Samples of one way in one round are taken for about this long.
+        most: No more samples of one way in one round.
+        way_seconds: A way that is not compiled and checked by then is given up.
+    """
+
+    seconds: float = 0.3
+    most: int = 50
+    way_seconds: float = 240.0
+
+
+@dataclass
+class _Contender:
+    """One way in one pass that is right, ready to be timed."""
+
+    timed: Timed
+    row: Row
+
+
+def expected_rows(ways: Iterable[str]) -> set[tuple[str, str]]:
+    """Way and pass of every record of a whole group."""
+    return set(itertools.product(ways, PASSES))
+
+
+def key_of(row: Row) -> tuple[object, ...]:
+    """What tells groups apart in a file of records."""
+    return row["recipe"], row["case"], *sorted(row["shape"].items())
+
+
+def whole_groups(rows: Iterable[Row], ways: Sequence[str]) -> set[tuple[object, ...]]:
+    """The keys of groups of which one run has every record."""
+    found: dict[tuple[object, ...], set[tuple[str, str]]] = {}
+    for row in rows:
+        if row["record"] == "attention":
+            found.setdefault((row["run_id"], *key_of(row)), set()).add((row["backend"], row["what"]))
+    wanted = expected_rows(ways)
+    return {key[1:] for key, there in found.items() if wanted <= there}
+
+
+def rows_of(group: Group, ways: Sequence[str], device: str, limits: Limits) -> Iterator[Row]:
+    """The records of a group, for all ways and passes."""
+    try:
+        race = _Race(group, device, limits)
+    except Exception as error:  # whatever goes wrong with one group, the others are measured
+        for name, what in itertools.product(ways, PASSES):
+            yield _row(group.described(), WAYS[name], what, device) | _failure(error)
+        return
+    contenders: dict[str, dict[str, _Contender]] = {what: {} for what in PASSES}
+    for (name, training), outcome in race.outcomes(ways):
+        for what in PASSES[1:] if training else PASSES[:1]:
+            row = _row(race.described, WAYS[name], what, device)
+            if isinstance(outcome, dict):
+                yield row | outcome
+            else:
+                contenders[what][name] = _Contender(outcome.timed[what], row | outcome.known)
+    for racing in contenders.values():
+        yield from _timed(racing, device, limits)
+    forget_compiled()
+    with suppress(RuntimeError):
+        give_memory_back()
+
+
+def _row(shared: Row, way: Way, what: str, device: str) -> Row:
+    mode = way.mode(device)
+    return {"record": "attention", **shared, "backend": way.name, "what": what} | ({"mode": mode} if mode else {})
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """What can be timed, by pass, and what is known of it."""
+
+    timed: dict[str, Timed]
+    known: Row
+
+
+class _Race:
+    """The ways to compute one group."""
+
+    def __init__(self, group: Group, device: str, limits: Limits) -> None:
+        self.group, self.device, self.limits = group, device, limits
+        self.gate = Gate(group, device)
+        self.inputs = group.inputs(device)
+        self.described = group.described() | {"pairs_kept": group.pairs_kept()}
+
+    def outcomes(self, ways: Sequence[str]) -> Iterator[tuple[tuple[str, bool], _Ready | Row]]:
+        """For each way without and with gradients what can be timed, or status and message of what cannot.
+
+        What is checked on a shorter sequence is checked first, and what was compiled for that forgotten at once: else
+        sizes would become symbols, and what is compiled for the longer one another kernel.
+        """
+        found: dict[tuple[str, bool], Verdict | Row | None] = {}
+        for key in itertools.product(ways, (False, True)):
+            found[key] = self._attempt(self._refused_or_checked, *key)
+        if self.gate.is_shortened:
+            forget_compiled()
+        for key, verdict in found.items():
+            yield key, verdict if isinstance(verdict, dict) else self._attempt(self._ready, *key, verdict)
+
+    def _attempt(self, step: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            with _within(self.limits.way_seconds):
+                return step(*arguments)
+        except Exception as error:  # whatever goes wrong with one way, the others are measured
+            with suppress(RuntimeError):
+                give_memory_back()
+            return _failure(error)
+
+    def _refused_or_checked(self, name: str, training: bool) -> Verdict | Row | None:
+        """A verdict on a shorter sequence, None if there is none, or status and message."""
+        refused = WAYS[name].refusal(self._task(training))
+        if refused is not None:
+            return {"status": "unsupported", "message": refused}
+        if not self.gate.is_shortened:
+            return None
+        task = self.gate.task(training)
+        verdict = self.gate.check(WAYS[name].prepared(task), task)
+        return verdict if verdict.wrong is None else _wrong(verdict)
+
+    def _ready(self, name: str, training: bool, verdict: Verdict | None) -> _Ready | Row:
+        task = self._task(training)
+        attend = WAYS[name].prepared(task)
+        timed = _timed_passes(attend, (task.q, task.k, task.v), self.inputs[3], training)
+        whole = timed[PASSES[2] if training else PASSES[0]].run
+        compiled_ms = first_ms_of_nothing_cached(whole, self.device)
+        if verdict is None:
+            verdict = self.gate.check(attend, self.gate.task(training))
+            if verdict.wrong is not None:
+                return _wrong(verdict)
+        known = {
+            "gate": verdict.described(),
+            "first_ms": compiled_ms,
+            "peak_bytes": peak_bytes(whole, self.device),
+        }
+        if task.recipe.mask is not None and WAYS[name].mode(self.device) is not None:
+            known["block_mask_ms"] = _block_mask_ms(task, self.device)
+        return _Ready(timed, known)
+
+    def _task(self, training: bool) -> Task:
+        recipe = self.group.recipe(self.device)
+        q, k, v = (each.detach().requires_grad_(training) for each in self.inputs[:3])
+        return Task(recipe, q, k, v, self.group.q_offset(recipe))
+
+
+def _wrong(verdict: Verdict) -> Row:
+    return {"status": "wrong", "message": verdict.wrong} | ({"gate": verdict.described()} if verdict.is_finite else {})
+
+
+def first_ms_of_nothing_cached(run: Callable[[], object], device: str) -> float:
+    """Milliseconds of the first call, with nothing that a compiler has left on disk."""
+    from torch._inductor.utils import fresh_cache  # imports the whole compiler
+
+    with fresh_cache():
+        return first_ms(run, device)
+
+
+def _timed_passes(attend: Attend, leaves: Sequence[Tensor], gradient: Tensor, training: bool) -> dict[str, Timed]:
+    """What is timed in each pass; a compiled function gives its buffers away, so that backward needs a new forward."""
+    q, k, v = leaves
+
+    def forward() -> Tensor:
+        with torch.no_grad():
+            return attend(q, k, v)
+
+    def forward_backward() -> object:
+        return torch.autograd.grad(attend(q, k, v), leaves, gradient)
+
+    computed: list[Tensor] = []
+
+    def backward() -> object:
+        return torch.autograd.grad(computed.pop(), leaves, gradient)
+
+    if not training:
+        return {"forward": Timed(forward)}
+    before = Timed(backward, before=lambda: computed.append(attend(q, k, v)))
+    return {"backward": before, "forward_backward": Timed(forward_backward)}
+
+
+def _block_mask_ms(task: Task, device: str) -> list[float]:
+    """Milliseconds of building the BlockMask, which is found in a cache when a call is timed."""
+    placed = task.recipe.sized(task.q.shape[0], task.q.shape[1]).place(task.q.shape[2], task.k.shape[2], task.q_offset)
+    mask = placed.mask
+    assert mask is not None
+    lengths = task.q.shape[2], task.k.shape[2]
+    return [
+        first_ms(lambda: mask.placed_block_mask(*lengths, device=task.q.device), device) for _ in range(MASK_BUILDS)
+    ]
+
+
+def _timed(racing: dict[str, _Contender], device: str, limits: Limits) -> Iterator[Row]:
+    """Time the contenders of one pass in turns; one that fails now is out, and the others begin again."""
+    while racing:
+        try:
+            samples = in_turns({name: each.timed for name, each in racing.items()}, device, limits.seconds, limits.most)
+        except RunFailed as failed:
+            assert isinstance(failed.__cause__, Exception)
+            yield _without_times(racing.pop(failed.name).row) | _failure(failed.__cause__)
+            continue
+        for name, contender in racing.items():
+            yield contender.row | {"status": "ok"} | _described(samples[name])
+        return
+
+
+def _without_times(row: Row) -> Row:
+    return {key: value for key, value in row.items() if key not in ("first_ms", "peak_bytes", "block_mask_ms")}
+
+
+def _described(samples: Samples) -> Row:
+    row: Row = {"rounds_ms": samples.rounds_ms}
+    if samples.graph_rounds_ms:
+        row["graph_rounds_ms"] = samples.graph_rounds_ms
+    if samples.host_ms:
+        row["host_ms"] = statistics.median(samples.host_ms)
+    return row
+
+
+def _failure(error: Exception) -> Row:
+    """Status and message of an error."""
+    first_line = (str(error).strip().splitlines() or [""])[0]
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in first_line:
+        message = first_line.split(" GPU ")[0] or "out of memory"  # whose memory it is comes after that
+        return {"status": "oom", "message": message}
+    if isinstance(error, TimeoutError):
+        return {"status": "timeout", "message": first_line}
+    return {"status": "failed", "message": f"{type(error).__name__}: {first_line}"}
+
+
+@contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in the main thread when the time is over; other threads have no such limit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def over(*_: object) -> None:
+        raise TimeoutError(f"not compiled and checked within {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def warm_up(device: str) -> None:
+    """Have the compiler loaded, and compile what it needs for all programs: no way's first call pays for that."""
+    x = torch.ones(8, device=device)
+    torch.compile(_twice)(x)
+    forget_compiled()
+
+
+def _twice(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def ceiling(device: str, dtype: str, seconds: float = 0.5) -> Row:
+    """The record of the dense matrix product that times are held against: how much the device does at most."""
+    size = MATMUL_SIZE[device]
+    left, right = (torch.randn(size, size, device=device).to(getattr(torch, dtype)) for _ in range(2))
+    product = torch.empty_like(left)
+
+    def run() -> object:
+        return torch.mm(left, right, out=product)
+
+    samples = in_turns({"matmul": Timed(run)}, device, seconds, 50)["matmul"]
+    return {"record": "ceiling", "dtype": dtype, "size": size, "rounds_ms": samples.rounds_ms}
+
+
+class Budget:
+    """Seconds after which nothing is begun."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.perf_counter() + seconds
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing may be begun any more."""
+        return time.perf_counter() >= self._end

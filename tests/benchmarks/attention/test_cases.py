@@ -1,0 +1,66 @@
+"""Suites have every entry, on shapes its parameters fit, and pairs are counted exactly."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import attn_mods as am
+from attn_mods import Recipe
+from benchmarks.attention.cases import SUITES, Group, Shape, Suite, groups
+
+NAMES = am.names(kind="mask") + am.names(kind="score")
+SMALL = Suite((48, 96), None, 4, (16,), ("float32",))
+
+
+@pytest.mark.parametrize("device", SUITES)
+def test_suites_of_a_device(device: str) -> None:
+    assert list(SUITES[device]) == ["quick", "standard", "full"]
+
+
+def test_every_case_of_every_entry_on_every_length() -> None:
+    found = groups(NAMES, SMALL)
+    for name in NAMES:
+        for case, made in am.info(name).cases.items():
+            lengths = [(g.shape.q_len, g.shape.kv_len) for g in found if (g.entry, g.case) == (name, case)]
+            assert lengths == ([(48, 48), (96, 96)] if made.lengths is None else [max(made.lengths)])
+    products = [group.shape.q_len * group.shape.kv_len for group in found]
+    assert products == sorted(products)
+
+
+def test_quick_has_one_case_an_entry() -> None:
+    found = groups(["causal", "alibi"], SUITES["cpu"]["quick"])
+    assert [(group.entry, group.case) for group in found] == [("causal", "bench"), ("alibi", "bench")]
+
+
+@pytest.mark.parametrize("group", groups(NAMES, Suite((40,), None, 2, (8,), ("float32",))), ids=lambda g: g.name)
+def test_inputs_fit_and_pairs_are_those_of_the_dense_mask(group: Group) -> None:
+    recipe = group.recipe("cpu")
+    q, k, v, gradient = group.inputs("cpu")
+    out = am.reference(q, k, v, recipe, q_offset=group.q_offset(recipe))
+    assert out.shape == gradient.shape
+    mask = Recipe.of(recipe).mask
+    assert mask is not None
+    placed = mask.place(group.shape.q_len, group.shape.kv_len, group.q_offset(recipe))
+    dense = placed.dense(group.shape.q_len, group.shape.kv_len)
+    assert group.pairs_kept() == int(dense.expand(group.shape.B, group.shape.Hq, -1, -1).sum())
+
+
+def test_inputs_differ_by_seed_only() -> None:
+    group = Group("causal", "bench", Shape(1, 2, 2, 8, 8, 4, "bfloat16"))
+    first, again, other = (group.inputs("cpu", seed=seed) for seed in (0, 0, 1))
+    assert all(tensor.dtype == torch.bfloat16 for tensor in first)
+    assert all(torch.equal(*pair) for pair in zip(first, again, strict=True))
+    assert not any(torch.equal(*pair) for pair in zip(first, other, strict=True))
+
+
+def test_shortened() -> None:
+    group = Group("causal", "bench", Shape(1, 2, 2, 300, 300, 4, "float32"))
+    assert group.shortened(300) is group
+    assert group.shortened(100).shape == Shape(1, 2, 2, 100, 100, 4, "float32")
+    (fixed,) = groups(["tree_verification"], Suite((9,), ("bench",), 2, (8,), ("float32",)))
+    assert fixed.shortened(1) is fixed
+
+
+def test_name_says_both_lengths_where_they_differ() -> None:
+    assert Group("full", "bench", Shape(1, 2, 2, 1, 3000, 4, "float32")).name == "full bench 1 x 3,000 float32"

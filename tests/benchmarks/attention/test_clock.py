@@ -1,0 +1,60 @@
+"""Ways take turns, and the one that fails is named."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from benchmarks.attention import clock
+from benchmarks.attention.clock import FEWEST, ROUNDS, RunFailed, Timed, first_ms, in_turns, nothing
+
+
+def test_turns() -> None:
+    order: list[str] = []
+    samples = in_turns({name: Timed(functools.partial(order.append, name)) for name in "ab"}, "cpu", 0.0, 5)
+    assert order == ["a", "b", *(["a"] * FEWEST + ["b"] * FEWEST) * ROUNDS]
+    for each in samples.values():
+        assert [len(taken) for taken in each.rounds_ms] == [FEWEST] * ROUNDS
+        assert all(sample > 0 for taken in each.rounds_ms for sample in taken)
+        assert each.graph_rounds_ms == each.host_ms == []
+
+
+def test_no_more_samples_than_allowed() -> None:
+    samples = in_turns({"a": Timed(nothing)}, "cpu", 60.0, 7)
+    assert [len(taken) for taken in samples["a"].rounds_ms] == [7] * ROUNDS
+
+
+def test_who_fails_is_named() -> None:
+    calls = iter(range(100))
+
+    def fails_later() -> None:
+        if next(calls) == 3:
+            raise ValueError("no more")
+
+    with pytest.raises(RunFailed, match="b") as failed:
+        in_turns({"a": Timed(nothing), "b": Timed(fails_later)}, "cpu", 0.0, 5)
+    assert failed.value.name == "b"
+    assert isinstance(failed.value.__cause__, ValueError)
+
+
+def test_first() -> None:
+    called: list[int] = []
+    assert first_ms(lambda: called.append(1), "cpu") > 0
+    assert called == [1]
+
+
+def test_what_is_done_before_is_done_each_time_and_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    now = 0.0
+
+    def takes(seconds: float, name: str) -> None:
+        nonlocal now
+        now += seconds
+        order.append(name)
+
+    monkeypatch.setattr(clock.time, "perf_counter", lambda: now)
+    timed = Timed(functools.partial(takes, 2.0, "run"), before=functools.partial(takes, 100.0, "before"))
+    samples = in_turns({"a": timed}, "cpu", 0.0, 5)
+    assert order == ["before", "run"] * (1 + FEWEST * ROUNDS)
+    assert samples["a"].rounds_ms == [[2000.0] * FEWEST] * ROUNDS

@@ -1,0 +1,58 @@
+"""Tables from golden records, and the words that go with numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import record
+from benchmarks.attention.report import median, page, spread, teraflops, verdict
+
+GOLDEN = Path(__file__).with_name("golden.jsonl")
+
+
+def row(*rounds: list[float]) -> dict[str, Any]:
+    return {"rounds_ms": list(rounds)}
+
+
+def test_golden_page() -> None:
+    assert page(record.read(GOLDEN)) == GOLDEN.with_suffix(".md").read_text(encoding="utf-8")
+
+
+def test_golden_page_has_every_status() -> None:
+    rows = [each for each in record.read(GOLDEN) if each["record"] == "attention"]
+    assert {each["status"] for each in rows} == {"ok", "unsupported", "wrong", "oom", "timeout", "failed"}
+    assert any("graph_rounds_ms" in each for each in rows)
+
+
+def test_statistics_are_of_all_samples() -> None:
+    rounds = [[1.0, 2.0, 3.0], [4.0, 5.0]]
+    assert median(rounds) == 3.0
+    assert spread(rounds) == pytest.approx((1.4, 4.6))
+
+
+@pytest.mark.parametrize(
+    ("mine", "word"),
+    [
+        (row([3.0, 3.1], [3.0, 3.2]), "slower"),
+        (row([1.2, 1.2], [1.0, 1.0]), "no difference seen"),
+        (row([1.05, 3.0], [1.05, 3.0]), "no difference seen"),
+    ],
+)
+def test_verdict(mine: dict[str, Any], word: str) -> None:
+    best = row([1.1, 1.1], [1.1, 1.1])
+    assert verdict(mine, best) == word
+    assert verdict(best, best) == "fastest"
+
+
+def test_useful_work() -> None:
+    shape = {"head_dim": 64}
+    forward = {"what": "forward", "pairs_kept": 10**9, "shape": shape, "rounds_ms": [[1.0], [1.0]]}
+    assert teraflops(forward) == pytest.approx(4 * 64 * 1e9 / 1e-3 / 1e12)
+    assert teraflops(forward | {"what": "backward"}) == pytest.approx(2.5 * teraflops(forward))
+
+
+def test_nothing() -> None:
+    assert page([]) == "No attention was measured.\n"

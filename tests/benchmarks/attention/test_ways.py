@@ -1,0 +1,66 @@
+"""Every way computes the reference, or says why it does not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import attn_mods as am
+from attn_mods import Recipe, backends, masks, scores
+from benchmarks.attention.ways import BASELINE, WAYS, Task
+
+RECIPES = {
+    "causal": Recipe(mask=masks.Causal()),
+    "nothing to see": Recipe(mask=masks.Causal().shift(q=-3)),
+    "softcap": Recipe(mask=masks.Causal(), score=scores.Softcap(5.0)),
+    "alibi": Recipe(mask=masks.Causal(), score=scores.Alibi(num_heads=4)),
+    "sink": Recipe(mask=masks.Causal(), sink=torch.tensor([0.0, 1.0, -1.0, 2.0])),
+}
+
+
+def task(name: str, training: bool = False) -> Task:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, heads, 40, 16, requires_grad=training) for heads in (4, 2, 2))
+    return Task(RECIPES[name], q, k, v, None)
+
+
+def test_ways_are_the_backends_and_what_is_written_by_hand() -> None:
+    assert [*WAYS] == [*(each.name for each in backends.ALL), BASELINE, "unfused"]
+    assert all(name == way.name for name, way in WAYS.items())
+
+
+@pytest.mark.usefixtures("traced_only")
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("name", WAYS)
+def test_way(name: str, recipe: str) -> None:
+    way, asked = WAYS[name], task(recipe)
+    refused = way.refusal(asked)
+    if refused is not None:
+        assert refused and not refused.endswith(".")
+        return
+    with torch.no_grad():
+        out = way.prepared(asked)(asked.q, asked.k, asked.v)
+    expected = am.reference(asked.q, asked.k, asked.v, asked.recipe)
+    torch.testing.assert_close(out.double(), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe", "training", "reason"),
+    [
+        ("flex", "causal", True, "no gradients on a CPU"),
+        (BASELINE, "causal", True, "no gradients on a CPU"),
+        (BASELINE, "sink", False, "no argument for a sink"),
+        ("unfused", "sink", False, "no sink"),
+        ("unfused", "softcap", False, "softcap is not an added bias"),
+        ("sdpa_math", "softcap", False, "softcap is not an added bias"),
+        ("sdpa_cudnn", "causal", False, "does not run on cpu"),
+    ],
+)
+def test_reasons(name: str, recipe: str, training: bool, reason: str) -> None:
+    refused = WAYS[name].refusal(task(recipe, training))
+    assert refused is not None and reason in refused
+
+
+def test_modes() -> None:
+    assert WAYS["flex"].mode("cuda") == "max-autotune-no-cudagraphs"
+    assert {name for name, way in WAYS.items() if way.mode("cpu")} == {"flex", BASELINE, "unfused"}
