@@ -82,7 +82,8 @@ def create_block_mask(
             cannot be used here.
         TypeError: If a size is no int, another switch no bool, the device none.
         NotImplementedError: If the installed torch has no dQ write order.
-        Exception: Whatever mask_mod raises at real positions.
+        Exception: Whatever mask_mod raises at real positions. An integer divided by a tensor's 0 raises where torch
+            does, on a CPU; on a GPU its value is undefined, here as there.
     """
     if _compile:
         warnings.warn(

@@ -32,7 +32,8 @@ class BlockMaskCache:
     What counts is what a mask says, not which object says it: every layer and every step may make its own
     ``masks.SlidingWindow(1024)``. A tensor counts by identity and version. Changed in place it is another one, and so
     is a new tensor of equal values: hold on to the one you have. It stays alive while a BlockMask of it is held. What
-    nobody can watch, inference tensors and the NumPy arrays of a user's rule, is built anew at every call.
+    nobody can watch, inference tensors and the NumPy arrays of a user's rule, is built anew at every call. Changes that
+    torch does not count, through ``tensor.data`` or memory shared with NumPy, are not seen.
 
     Threads may share it. Pickled, copied or deep-copied it is an empty cache of the same bounds.
 

@@ -15,11 +15,12 @@ from attn_mods.backends import Backend, Call, Needs, Reason
 from attn_mods.bare_block_mask import Listed
 from attn_mods.block_mask_check import check_bare_block_mask, check_block_mask
 from attn_mods.call_checks import check_call, check_device, check_sizes, check_tensors
-from attn_mods.explanation import Explanation, Row
+from attn_mods.explanation import NOT_MEASURED, Explanation, Row
 from attn_mods.mask import Mask, Offset
 from attn_mods.preflight import check_user_functions
 from attn_mods.recipe import Recipe
 from attn_mods.score import Score
+from attn_mods.tuning import Measured, nearest, table_for
 
 OPTION_TYPES = (bool, int, float, str, type(None))
 
@@ -172,12 +173,23 @@ def explain(
         checks.fail("explain", "it takes the options of attention", ", ".join(unknown), remedy, TypeError)
     call = _checked(q, k, v, recipe, **options)
     chosen = _first(_candidates(call, backend), call)
-    rows = tuple(Row(each.name, _reason(each, call), each is chosen) for each in backends.ALL)
-    if backend == "auto":
-        note = f"auto: nothing was measured on this {call.q.device.type} device, so a fixed order decides"
-    else:
-        note = f"asked for: {backend}"
-    return Explanation(call.recipe.name, str(call.q.device), rows, note)
+    measured = _measured(call)
+    times = {} if measured is None else {name: f"{ms:.3g} ms" for name, ms in measured.ms.items()}
+    rows = tuple(
+        Row(each.name, _reason(each, call), each is chosen, times.get(each.name, NOT_MEASURED)) for each in backends.ALL
+    )
+    return Explanation(call.recipe.name, str(call.q.device), rows, _note(call, backend, measured))
+
+
+def _note(call: Call, backend: str, measured: Measured | None) -> str:
+    """How the choice was made."""
+    if backend != "auto":
+        return f"asked for: {backend}"
+    if measured is not None:
+        return f"auto: the fastest of those measured on this card, by the nearest case: {measured}"
+    if table_for(call.q.device) is None:
+        return f"auto: nothing was measured on this {call.q.device.type} device, so a fixed order decides"
+    return f"auto: {call.recipe.name} was not measured on this card in {call.q.dtype}, so a fixed order decides"
 
 
 def _checked(
@@ -263,9 +275,23 @@ def _with_block_mask(recipe: Recipe, block_mask: BlockMask | None, q: Tensor, kv
 
 
 def _candidates(call: Call, backend: str) -> list[Backend]:
+    """The backends to try: the one asked for, or those measured on this card, the fastest first, then the others."""
     if backend != "auto":
         return [backends.get(backend)]
-    return backends.in_order(call.recipe, call.shapes, call.q.device)
+    in_order = backends.in_order(call.recipe, call.shapes, call.q.device)
+    measured = _measured(call)
+    if measured is None:
+        return in_order
+    fastest = [backends.get(name) for name in sorted(measured.ms, key=measured.ms.__getitem__)]
+    return [*fastest, *(each for each in in_order if each not in fastest)]
+
+
+def _measured(call: Call) -> Measured | None:
+    """The nearest measurement on this kind of card; none while a compiler traces, to which lengths may be symbols."""
+    table = None if call.needs.compiling else table_for(call.q.device)
+    if table is None:
+        return None
+    return nearest(table, call.recipe.name, call.shapes, call.q.dtype, call.needs.training)
 
 
 def _reason(backend: Backend, call: Call) -> Reason | None:

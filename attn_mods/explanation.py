@@ -9,6 +9,8 @@ from rich.table import Table
 
 from attn_mods.backends import Reason
 
+NOT_MEASURED = "not measured"
+
 
 @dataclass(frozen=True)
 class Row:
@@ -18,13 +20,13 @@ class Row:
         backend: Its name.
         reason: Why it does not compute the call; None if it does.
         chosen: Whether ``attention`` would run it.
-        measured: How fast it was measured on this kind of card.
+        measured: How long it took on this kind of card, in the nearest case that was measured.
     """
 
     backend: str
     reason: Reason | None
     chosen: bool
-    measured: str = "not measured"
+    measured: str = NOT_MEASURED
 
     @property
     def runs(self) -> bool:

@@ -10,7 +10,7 @@ import dis
 import functools
 import types
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -114,15 +114,19 @@ def _signature_of(value: object) -> object:
 
 
 _LEAVES = (Tensor, *PLAIN)
+_PLAIN, _TENSORS = frozenset(PLAIN), (Tensor, torch.nn.Parameter)
+_MAKING = ("__init__", "__new__", "__post_init__", "__init_subclass__", "__set_name__", "__repr__", "__del__")
+"""Methods that no rule calls while it computes."""
 _BUILT_IN = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 _TORCH_OPERATORS = (*_BUILT_IN, torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+_FIELD_OF_A_NAMED_TUPLE = type(NamedTuple("_Pair", [("first", int)]).first)  # type: ignore[attr-defined]
 _NAMED = (types.ModuleType, types.FunctionType, type)
-_NO_STATE = ("torch", "builtins")
+_NO_STATE = ("torch", "builtins", "abc", "collections", "enum")
 
 
 def _is_fixed(value: object) -> bool:
     """Whether identity alone says what it computes: torch's and Python's own functions, classes and modules."""
-    if isinstance(value, _TORCH_OPERATORS):
+    if isinstance(value, (*_TORCH_OPERATORS, _FIELD_OF_A_NAMED_TUPLE)):
         return True
     if not isinstance(value, _NAMED):
         return False
@@ -139,7 +143,7 @@ def _describe(value: Any, leaf: Any, seen: set[int], names: tuple[str, ...] = ()
         seen: Identities of all that ``value`` is inside of.
         names: What the code that refers to ``value`` has names for.
     """
-    if isinstance(value, _LEAVES) or _is_fixed(value):
+    if _has_no_inside(value) or _is_fixed(value):
         return leaf(value)
     if id(value) in seen:
         return "seen"
@@ -147,31 +151,55 @@ def _describe(value: Any, leaf: Any, seen: set[int], names: tuple[str, ...] = ()
 
     def inside(items: Iterable[object], names: tuple[str, ...] = names) -> tuple[object, ...]:
         # Most items have no inside, and most of the time would go into finding that out by a call.
-        return tuple([leaf(i) if isinstance(i, _LEAVES) else _describe(i, leaf, seen, names) for i in items])
+        return tuple([leaf(i) if _has_no_inside(i) else _describe(i, leaf, seen, names) for i in items])
 
-    if leaf is _signature_of and isinstance(value, tuple) and all(isinstance(item, PLAIN) for item in value):
-        return tuple((type(item), item) for item in value)
+    def with_attributes(described: object) -> object:
+        """What an instance of a class derived from a plain one has besides, or a tensor or a partial was given."""
+        own = dict(vars(value)) if hasattr(value, "__dict__") else {}
+        found = _named(type(value), (*names, *_operators(value.__class__)))
+        # torch's compiler notes things of its own on tensors.
+        found |= {name: own[name] for name in names if name in own} if isinstance(value, Tensor) else own
+        return (described, tuple(found), inside(found.values())) if found else described
+
+    if isinstance(value, _LEAVES):
+        return with_attributes(leaf(value))
+    if leaf is _signature_of and isinstance(value, tuple) and all(type(item) in PLAIN for item in value):
+        return with_attributes(tuple((type(item), item) for item in value))
     if isinstance(value, (tuple, list)):
-        return type(value), inside(value)
+        return with_attributes((type(value), inside(value)))
     if isinstance(value, dict):
-        return dict, tuple(str(key) for key in value), inside(value.values())
+        return with_attributes((type(value), tuple(str(key) for key in value), inside(value.values())))
     if isinstance(value, functools.partial):
-        return functools.partial, inside((value.func, value.args, value.keywords))
+        return with_attributes((functools.partial, inside((value.func, value.args, value.keywords))))
     if isinstance(value, types.FunctionType):
         read = _names(value.__code__)
         seen_from_inside = (*_referred(value, read), *vars(value).values(), *_unseen(value.__code__))
         return value.__code__, inside(seen_from_inside, tuple(dict.fromkeys(names + read)))
     if isinstance(value, types.MethodType):
         return types.MethodType, inside((value.__func__, value.__self__))
-    if isinstance(value, property):
+    if isinstance(value, (property, types.DynamicClassAttribute)):
         return property, inside((value.fget,))
     if isinstance(value, (type, types.ModuleType)):
-        found = _named(value, names)
+        found = _named(type(value), names) | _named(value, names)
         return Same(value), tuple(found), inside(found.values())
     if _is_open(value):
-        found = _named(type(value), (*names, "__call__")) | vars(value)
+        found = _named(type(value), (*names, *_operators(value.__class__))) | vars(value)
         return type(value), tuple(found), inside(found.values())
     return leaf(value)
+
+
+def _has_no_inside(value: object) -> bool:
+    """Whether it is a plain value, or a tensor that nobody gave attributes: itself, no instance of a derived class."""
+    kind = type(value)
+    return kind in _PLAIN or (kind in _TENSORS and not value.__dict__)
+
+
+@functools.lru_cache(maxsize=1024)
+def _operators(kind: type) -> tuple[str, ...]:
+    """The methods of a class that are called without being named: operators, calls, look-ups of attributes."""
+    classes = (each for each in kind.__mro__ if not _is_fixed(each))
+    found = (name for each in classes for name, held in vars(each).items() if isinstance(held, types.FunctionType))
+    return tuple(dict.fromkeys(name for name in found if name.startswith("__") and name not in _MAKING))
 
 
 def _is_open(value: object) -> bool:

@@ -18,9 +18,11 @@ import rich
 import torch
 from rich.progress import Progress
 
+from attn_mods import tuning
 from benchmarks import block_mask_build, card_report, device_build, device_decode, record, report
 from benchmarks.attention import command as attention
 from benchmarks.attention import report as attention_report
+from benchmarks.attention import tune as attention_tune
 from benchmarks.environment import code_version, environment
 from benchmarks.measured_masks import MASKS
 from benchmarks.methods import METHODS
@@ -239,6 +241,28 @@ def report_command(paths: tuple[Path, ...]) -> None:
             on_cards.append(records)
     if on_cards:
         click.echo(card_report.page(on_cards), nl=False)
+
+
+@main.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--against", type=click.Path(exists=True, path_type=Path), help="Records of a later run to judge it by.")
+@click.option("--out", type=click.Path(path_type=Path), help="File to write; attn_mods/tuning/<card>.json if left out.")
+def tune(paths: tuple[Path, ...], against: Path | None, out: Path | None) -> None:
+    """Make the table that "auto" goes by from the records in PATHS, all of one card."""
+    try:
+        table = attention_tune.table_of(row for path in paths for row in record.read(path))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if against is None:
+        target = out or tuning.FOLDER / tuning.file_name(table.card)
+        tuning.write(target, table)
+        click.echo(f"{len(table.rows)} measurements on {table.card} written to {target}")
+        return
+    found = sorted(attention_tune.regrets(table, record.read(against)), key=lambda regret: -regret.share)
+    for regret in found:
+        where = "in the table" if regret.is_in_table else "not in the table"
+        name = f"{regret.group.name}, {regret.what}"
+        click.echo(f"{regret.share:6.1%} {name}: {regret.chosen} for {regret.fastest} ({where})")
 
 
 @main.command()

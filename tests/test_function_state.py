@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import enum
+import functools
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -149,6 +151,84 @@ def of_array(array: Any) -> Callable[..., Tensor]:
     return lambda b, h, q_idx, kv_idx: near(q_idx - kv_idx, int(array[0]))
 
 
+class WithOperators:
+    """What it computes by is read where no name says so."""
+
+    def __neg__(self) -> int:
+        return -int(GLOBAL_SETTINGS["neg"])
+
+    def __getitem__(self, index: int) -> int:
+        return int(GLOBAL_SETTINGS["getitem"])
+
+    def __rsub__(self, other: Tensor) -> Tensor:
+        return other - int(GLOBAL_SETTINGS["rsub"])
+
+
+GLOBAL_SETTINGS = {"neg": 3, "getitem": 3, "rsub": 300, "property": 3, "enum": 3, "metaclass": 3}
+
+
+class Attributed:
+    """May be given attributes."""
+
+
+class NumberWithAttributes(int):
+    """A number with attributes."""
+
+
+class DictWithAttributes(dict[str, int]):
+    """A dict with attributes."""
+
+
+class ListWithAttributes(list[int]):
+    """A list with attributes."""
+
+
+class Pair(NamedTuple):
+    first: int
+
+    @property
+    def window(self) -> int:
+        return self.first + GLOBAL_SETTINGS["property"] - 3
+
+
+class Level(enum.IntEnum):
+    LOW = 3
+
+    @property
+    def window(self) -> int:
+        return int(self) + GLOBAL_SETTINGS["enum"] - 3
+
+
+class Meta(type):
+    @property
+    def window(cls) -> int:
+        return GLOBAL_SETTINGS["metaclass"]
+
+
+class OfMeta(metaclass=Meta):
+    """Its window is its metaclass's."""
+
+
+def given(value: Any) -> Any:
+    """The value with an attribute."""
+    value.window = 3
+    return value
+
+
+OPERATORS = WithOperators()
+TABLE = given(torch.zeros(500, dtype=torch.int64))
+GIVEN = {
+    "number": given(NumberWithAttributes(3)),
+    "subclass of dict": given(DictWithAttributes()),
+    "subclass of list": given(ListWithAttributes()),
+    "partial": given(functools.partial(near)),
+}
+
+
+def set_global(name: str, value: int) -> Callable[[], None]:
+    return lambda: GLOBAL_SETTINGS.__setitem__(name, value)
+
+
 HOLDER, ARRAY, SPACE = Holder(3), np.array([3]), types.ModuleType("settings")
 SPACE.window = 3  # type: ignore[attr-defined]
 CHANGES: dict[str, tuple[Callable[..., Tensor], Callable[[], Any]]] = {
@@ -162,6 +242,20 @@ CHANGES: dict[str, tuple[Callable[..., Tensor], Callable[[], Any]]] = {
     "method": (of_method(HOLDER), lambda: setattr(Doubled, "window", 150)),
     "module": (of_module(SPACE), lambda: setattr(SPACE, "window", 300)),
     "array": (of_array(ARRAY), lambda: ARRAY.fill(300)),
+    "operator": (lambda b, h, q, k: near(q - k, 0 - -OPERATORS), set_global("neg", 300)),
+    "reflected operator": (lambda b, h, q, k: ((q - k) - OPERATORS < 0) & (q >= k), set_global("rsub", 3)),
+    "item of an object": (lambda b, h, q, k: near(q - k, OPERATORS[0]), set_global("getitem", 300)),
+    "attribute of a tensor": (
+        lambda b, h, q, k: near(TABLE[q] + q - k, TABLE.window),
+        lambda: setattr(TABLE, "window", 300),
+    ),
+    "property of a named tuple": (of_object(Pair(3)), set_global("property", 300)),
+    "property of an enum": (of_object(Level.LOW), set_global("enum", 300)),
+    "property of a metaclass": (of_object(OfMeta), set_global("metaclass", 300)),
+    **{
+        f"attribute of a {name}": (of_object(value), functools.partial(setattr, value, "window", 300))
+        for name, value in GIVEN.items()
+    },
 }
 
 

@@ -43,7 +43,10 @@ def check_rule(rule: Any) -> None:
     """
     name = rule_name(rule)
     if not callable(rule):
-        raise RuleError(f"{name}: a mask_mod must be callable as mask_mod(b, h, q_idx, kv_idx), got {rule!r}")
+        raise RuleError(
+            f"{name}: a mask_mod must be callable as mask_mod(b, h, q_idx, kv_idx), got {rule!r}; "
+            "pass a function of the four indices that returns a bool tensor"
+        )
     if inspect.ismethod(rule):
         raise RuleError(
             f"{name}: a bound method is no mask_mod, FlexAttention counts its `self` as an argument; return a plain "

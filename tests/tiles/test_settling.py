@@ -107,3 +107,14 @@ def test_parts_speak_for_their_tile() -> None:
 def test_sampling_counts_its_positions() -> None:
     analysis = analyse(lambda b, h, q, k: (q >= k) & (q - k < 9), Grid(64, 64, (32, 32)))
     assert (analysis.unknown, analysis.sampled, analysis.scanned) == (2, 2 * 24, 0)
+
+
+def test_a_rule_that_works_only_under_torchs_own_nest_of_vmaps() -> None:
+    """torch subtracts from a bool of one level a number of another, and refuses both of one level."""
+    table = torch.arange(24) % 2 == 0
+
+    def rule(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return table[q] - k < 0
+
+    grid = Grid(24, 24, (8, 8))
+    assert_sound(analyse(rule, grid).states, dense_truth(rule, 1, 1, 24, 24), grid)

@@ -1,0 +1,142 @@
+"""How fast the backends were measured on a card: what "auto" and ``explain`` go by.
+
+One file a card, ``<card>.json`` beside this one, made from records by ``python -m benchmarks tune``. A recipe on sizes
+that were not measured goes by the nearest that were; a recipe of a name that was not, or a card without a file, by the
+fixed order of ``attn_mods.backends``.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from attn_mods.backends import Shapes
+
+FOLDER = Path(__file__).parent
+FORWARD, TRAINING = "forward", "forward_backward"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One recipe on one shape.
+
+    Attributes:
+        recipe: Its name.
+        what: "forward", or "forward_backward" where gradients are wanted.
+        shapes: The sizes.
+        dtype: Of q, k and v, by torch's name.
+        ms: Median milliseconds of a call, by backend; those that are not in it did not compute it.
+    """
+
+    recipe: str
+    what: str
+    shapes: Shapes
+    dtype: str
+    ms: dict[str, float]
+
+    def __str__(self) -> str:
+        shapes = self.shapes
+        sizes = f"{shapes.q_len:,} x {shapes.kv_len:,}, B={shapes.batch} Hq={shapes.q_heads} D={shapes.head_dim}"
+        return f"{self.recipe}, {sizes}, {self.dtype}"
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What was measured on one kind of card.
+
+    Attributes:
+        card: Its name, as torch gives it.
+        torch: The version of torch.
+        rows: The measurements.
+    """
+
+    card: str
+    torch: str
+    rows: tuple[Measured, ...]
+
+
+@functools.lru_cache(maxsize=1024)
+def nearest(table: Table, recipe: str, shapes: Shapes, dtype: torch.dtype, training: bool) -> Measured | None:
+    """The measurement of a recipe of that name, dtype and pass whose sizes are nearest; None if there is none.
+
+    Args:
+        table: The measurements.
+        recipe: Name of the recipe.
+        shapes: Sizes of the call.
+        dtype: Of q, k and v.
+        training: Whether gradients are wanted.
+    """
+    what = TRAINING if training else FORWARD
+    name = str(dtype).removeprefix("torch.")
+    alike = [row for row in table.rows if (row.recipe, row.what, row.dtype) == (recipe, what, name)]
+    return min(alike, key=lambda row: _distance(row.shapes, shapes), default=None)
+
+
+def file_name(card: str) -> str:
+    """The file of a card."""
+    return re.sub(r"[^a-z0-9]+", "-", card.lower()).strip("-") + ".json"
+
+
+@functools.cache
+def table_for(device: torch.device) -> Table | None:
+    """The table of the card at hand; None for a CPU, and for a card that was not measured."""
+    if device.type != "cuda":
+        return None
+    return read(FOLDER / file_name(torch.cuda.get_device_name(device)))
+
+
+@functools.cache
+def read(path: Path) -> Table | None:
+    """The table in a file; None if there is no file."""
+    if not path.exists():
+        return None
+    content = json.loads(path.read_text(encoding="utf-8"))
+    rows = tuple(
+        Measured(row["recipe"], row["what"], Shapes(*row["shapes"]), row["dtype"], row["ms"]) for row in content["rows"]
+    )
+    return Table(content["card"], content["torch"], rows)
+
+
+def write(path: Path, table: Table) -> None:
+    """Write a table, a row a line, so that a change of one is a line of difference."""
+    rows = [
+        {
+            "recipe": row.recipe,
+            "what": row.what,
+            "shapes": list(_sizes(row.shapes)),
+            "dtype": row.dtype,
+            "ms": {name: float(f"{ms:.4g}") for name, ms in sorted(row.ms.items())},
+        }
+        for row in table.rows
+    ]
+    head = json.dumps({"card": table.card, "torch": table.torch})[:-1]
+    lines = ",\n".join(json.dumps(row) for row in rows)
+    path.write_text(f'{head}, "rows": [\n{lines}\n]}}\n', encoding="utf-8")
+    read.cache_clear()
+    table_for.cache_clear()
+
+
+def _sizes(shapes: Shapes) -> Sequence[int]:
+    return (
+        shapes.batch,
+        shapes.q_heads,
+        shapes.kv_heads,
+        shapes.q_len,
+        shapes.kv_len,
+        shapes.head_dim,
+        shapes.value_dim,
+    )
+
+
+def _distance(one: Shapes, other: Shapes) -> float:
+    """How many times two sizes must be doubled to be the other's, all added up; lengths and head size count most."""
+    pairs = zip(_sizes(one), _sizes(other), strict=True)
+    batch, q_heads, kv_heads, *others = (abs(math.log2(max(a, 1) / max(b, 1))) for a, b in pairs)
+    return sum(others) + (batch + q_heads + kv_heads) / 4

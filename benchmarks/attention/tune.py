@@ -1,0 +1,88 @@
+"""From records to the table that "auto" goes by, and how far off its choice is in a later run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from attn_mods import backends
+from attn_mods.backends import Shapes
+from attn_mods.tuning import FORWARD, TRAINING, Measured, Table, nearest
+from benchmarks.attention.cases import Group, Shape
+from benchmarks.attention.measure import key_of
+from benchmarks.attention.report import median
+
+Row = dict[str, Any]
+PASSES = (FORWARD, TRAINING)
+CARD = torch.device("cuda", 0)
+
+
+@dataclass(frozen=True)
+class Regret:
+    """How much slower a choice was than the fastest, in one group and pass.
+
+    Attributes:
+        group: What was measured.
+        what: The pass.
+        chosen: The backend that the table leads to.
+        fastest: The fastest in this run.
+        share: How much longer the chosen one took: 0.03 is 3 %.
+        is_in_table: Whether the table holds these very sizes.
+    """
+
+    group: Group
+    what: str
+    chosen: str
+    fastest: str
+    share: float
+    is_in_table: bool
+
+
+def table_of(records: Iterable[Row]) -> Table:
+    """The table of one card: of each recipe, shape and pass the last run that measured it.
+
+    Raises:
+        ValueError: Records of no card, or of several.
+    """
+    records = list(records)
+    runs = {row["run_id"]: row["environment"] for row in records if row["record"] == "environment"}
+    cards = {run["card"] for run in runs.values()}
+    if len(cards) != 1 or None in cards:
+        names = ", ".join(sorted(str(card) for card in cards)) or "no run"
+        raise ValueError(f"tune: the records must be of one card, got {names}; name the files of one")
+    rows = [measured for _, measured in _measured(records)]
+    latest = {(row.recipe, row.what, row.shapes, row.dtype): row for row in rows}
+    return Table(next(iter(cards)), next(reversed(runs.values()))["torch"], tuple(latest.values()))
+
+
+def regrets(table: Table, records: Iterable[Row]) -> Iterator[Regret]:
+    """What "auto" would have lost in a run by going by a table."""
+    for group, measured in _measured(list(records)):
+        recipe = group.recipe("cpu")
+        by_table = nearest(table, recipe.name, measured.shapes, group.shape.torch_dtype, measured.what == TRAINING)
+        in_order = [each.name for each in backends.in_order(recipe, measured.shapes, CARD)]
+        ranked = [] if by_table is None else sorted(by_table.ms, key=by_table.ms.__getitem__)
+        chosen = next(name for name in [*ranked, *in_order] if name in measured.ms)
+        fastest = min(measured.ms, key=measured.ms.__getitem__)
+        share = measured.ms[chosen] / measured.ms[fastest] - 1
+        there = by_table is not None and by_table.shapes == measured.shapes
+        yield Regret(group, measured.what, chosen, fastest, share, there)
+
+
+def _measured(records: list[Row]) -> Iterator[tuple[Group, Measured]]:
+    """Each group and pass with the medians of the backends that computed it in one run."""
+    names = {each.name for each in backends.ALL}
+    found: dict[tuple[object, ...], tuple[Row, dict[str, float]]] = {}
+    for row in records:
+        is_time = row["record"] == "attention" and row["status"] == "ok"
+        if is_time and row["what"] in PASSES and row["backend"] in names:
+            _, ms = found.setdefault((row["run_id"], row["what"], *key_of(row)), (row, {}))
+            ms[row["backend"]] = median(row["rounds_ms"])
+    for row, ms in found.values():
+        group = Group(row["recipe"], row["case"], Shape(**row["shape"]))
+        shape = group.shape
+        shapes = Shapes(shape.B, shape.Hq, shape.Hkv, shape.q_len, shape.kv_len, shape.head_dim, shape.head_dim)
+        yield group, Measured(group.recipe("cpu").name, row["what"], shapes, shape.dtype, ms)

@@ -1,0 +1,85 @@
+"""Tables from records, and how far off they are in another run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from attn_mods import tuning
+from benchmarks import record
+from benchmarks.__main__ import main
+from benchmarks.attention.tune import regrets, table_of
+
+GOLDEN = Path(__file__).with_name("golden.jsonl")
+
+
+def golden() -> list[dict[str, Any]]:
+    return list(record.read(GOLDEN))
+
+
+def changed(**times: float) -> list[dict[str, Any]]:
+    """The golden run again, on a later day, with other times of some backends."""
+    rows = [row | {"run_id": "later"} for row in golden()]
+    for row in rows:
+        if row.get("status") == "ok" and row["backend"] in times:
+            row["rounds_ms"] = [[times[row["backend"]]] * 2] * 3
+    return rows
+
+
+def test_table() -> None:
+    table = table_of(golden())
+    assert (table.card, table.torch) == ("Example GPU", "2.13.0")
+    assert [(row.recipe, row.what, sorted(row.ms)) for row in table.rows] == [
+        ("causal", "forward", ["flex", "sdpa_cudnn"]),
+        ("causal", "forward_backward", ["flex"]),
+    ]
+    (forward, _) = table.rows
+    assert forward.shapes == tuning.Shapes(1, 16, 16, 16_384, 16_384, 128, 128)
+    assert forward.ms["sdpa_cudnn"] == pytest.approx(1.935, abs=0.02)
+
+
+def test_the_last_run_counts() -> None:
+    (forward, _) = table_of([*golden(), *changed(flex=0.5)]).rows
+    assert forward.ms["flex"] == 0.5
+
+
+def test_regret() -> None:
+    table = table_of(golden())
+    assert [regret.share for regret in regrets(table, golden())] == [0.0, 0.0]
+    first, _ = regrets(table, changed(flex=1.0, sdpa_cudnn=1.25))
+    assert (first.chosen, first.fastest, first.is_in_table) == ("sdpa_cudnn", "flex", True)
+    assert first.share == pytest.approx(0.25)
+    other = [
+        row | ({"shape": row["shape"] | {"q_len": 8192, "kv_len": 8192}} if "shape" in row else {}) for row in golden()
+    ]
+    assert not any(regret.is_in_table for regret in regrets(table, other))
+
+
+def test_a_recipe_that_the_table_lacks_goes_by_the_fixed_order() -> None:
+    table = tuning.Table("Example GPU", "2.13.0", ())
+    (first, _) = regrets(table, changed(flex=1.0, sdpa_cudnn=2.0))
+    assert (first.chosen, first.share) == ("sdpa_cudnn", 1.0)
+
+
+@pytest.mark.parametrize("card", [None, "Another GPU"])
+def test_records_of_other_machines_are_refused(card: str | None) -> None:
+    rows = golden()
+    rows.append(rows[0] | {"run_id": "x", "environment": rows[0]["environment"] | {"card": card}})
+    with pytest.raises(ValueError, match=r"the records must be of one card, got .*Example GPU"):
+        table_of(rows)
+
+
+def test_command(tmp_path: Path) -> None:
+    out = tmp_path / "card.json"
+    result = CliRunner().invoke(main, ["tune", str(GOLDEN), "--out", str(out)], catch_exceptions=False)
+    assert result.output == f"2 measurements on Example GPU written to {out}\n"
+    table = tuning.read(out)
+    assert table is not None and len(table.rows) == 2
+    result = CliRunner().invoke(main, ["tune", str(GOLDEN), "--against", str(GOLDEN)], catch_exceptions=False)
+    assert result.output.splitlines() == [
+        "  0.0% causal bench 16,384 bfloat16, forward: sdpa_cudnn for sdpa_cudnn (in the table)",
+        "  0.0% causal bench 16,384 bfloat16, forward_backward: flex for flex (in the table)",
+    ]

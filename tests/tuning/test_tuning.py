@@ -1,0 +1,130 @@
+"""Tables of what was measured: read as written, the nearest case, and the choice that follows from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import attn_mods as am
+from attn_mods import backends, dispatch, masks, scores, tuning
+from attn_mods.backends import Shapes
+from attn_mods.tuning import Measured, Table, file_name, nearest, read, table_for, write
+from tests.attention_inputs import inputs
+
+
+def shapes(length: int, head_dim: int = 64, heads: int = 16) -> Shapes:
+    return Shapes(1, heads, heads, length, length, head_dim, head_dim)
+
+
+TABLE = Table(
+    "Example GPU 80GB",
+    "2.13.0",
+    (
+        Measured("causal", "forward", shapes(1024), "float32", {"flex": 2.0, "sdpa_math": 1.0, "sdpa_flash": 3.0}),
+        Measured("causal", "forward", shapes(16_384), "float32", {"flex": 1.0, "sdpa_math": 2.0}),
+        Measured("causal", "forward", shapes(16_384, head_dim=128), "float32", {"eager": 1.0}),
+        Measured("causal", "forward_backward", shapes(1024), "float32", {"eager": 1.0, "sdpa_math": 2.0}),
+        Measured("causal with alibi", "forward", shapes(1024), "float32", {"sdpa_cudnn": 0.5, "eager": 1.0}),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("length", "head_dim", "found"),
+    [(1, 64, 0), (1024, 64, 0), (2048, 64, 0), (8192, 64, 1), (1 << 20, 64, 1), (16_384, 128, 2), (16_384, 256, 2)],
+)
+def test_nearest(length: int, head_dim: int, found: int) -> None:
+    assert nearest(TABLE, "causal", shapes(length, head_dim), torch.float32, False) is TABLE.rows[found]
+
+
+def test_heads_count_less_than_lengths() -> None:
+    many, long = shapes(1024, heads=32), shapes(16_384, heads=16)
+    table = Table("card", "2.13.0", tuple(Measured("full", "forward", each, "float32", {}) for each in (many, long)))
+    assert nearest(table, "full", shapes(1024, heads=16), torch.float32, False) is table.rows[0]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "dtype", "training"),
+    [
+        ("sliding_window", torch.float32, False),
+        ("causal", torch.float16, False),
+        ("causal with alibi", torch.float32, True),
+    ],
+)
+def test_nothing_alike(recipe: str, dtype: torch.dtype, training: bool) -> None:
+    assert nearest(TABLE, recipe, shapes(1024), dtype, training) is None
+
+
+def test_read_as_written(tmp_path: Path) -> None:
+    path = tmp_path / file_name(TABLE.card)
+    assert path.name == "example-gpu-80gb.json"
+    assert read(path) is None
+    write(path, TABLE)
+    found = read(path)
+    assert found is not None
+    assert (found.card, found.torch, found.rows) == (TABLE.card, TABLE.torch, TABLE.rows)
+    assert len(path.read_text(encoding="utf-8").splitlines()) == len(TABLE.rows) + 2
+
+
+def test_no_table_for_a_cpu() -> None:
+    assert table_for(torch.device("cpu")) is None
+
+
+@pytest.mark.parametrize("path", sorted(tuning.FOLDER.glob("*.json")), ids=lambda path: path.stem)
+def test_committed_tables(path: Path) -> None:
+    table = read(path)
+    assert table is not None and path.name == file_name(table.card)
+    names = {backend.name for backend in backends.ALL}
+    assert all(row.ms and row.ms.keys() <= names for row in table.rows)
+    assert json.loads(path.read_text(encoding="utf-8"))["rows"]
+
+
+class TestAuto:
+    @pytest.fixture(autouse=True)
+    def table(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(dispatch, "table_for", lambda device: TABLE)
+
+    def test_the_fastest_is_taken(self) -> None:
+        assert am.explain(*inputs(900, head_dim=64), masks.Causal()).chosen == "sdpa_math"
+        assert am.explain(*inputs(9000, head_dim=64, batch=1), masks.Causal()).chosen == "flex"
+
+    def test_one_that_does_not_run_here_is_passed_over(self) -> None:
+        recipe = am.Recipe(masks.Causal(), scores.Alibi(num_heads=4))
+        assert am.explain(*inputs(900), recipe).chosen == "eager"
+        assert am.explain(*inputs(900), masks.Causal(), return_lse=True).chosen == "eager"
+
+    def test_training_goes_by_times_of_training(self) -> None:
+        q, k, v = inputs(900)
+        assert am.explain(q.requires_grad_(), k, v, masks.Causal()).chosen == "eager"
+
+    def test_what_was_not_measured_goes_by_the_fixed_order(self) -> None:
+        told = am.explain(*inputs(900), masks.SlidingWindow(5))
+        assert told.chosen == "flex"
+        assert told.note == (
+            "auto: sliding_window was not measured on this card in torch.float32, so a fixed order decides"
+        )
+
+    def test_explain_shows_the_numbers(self) -> None:
+        told = am.explain(*inputs(900, head_dim=64), masks.Causal())
+        measured = {row.backend: row.measured for row in told.rows}
+        assert measured == {
+            "flex": "2 ms",
+            "sdpa_cudnn": "not measured",
+            "sdpa_flash": "3 ms",
+            "sdpa_efficient": "not measured",
+            "sdpa_math": "1 ms",
+            "eager": "not measured",
+        }
+        assert told.note == (
+            "auto: the fastest of those measured on this card, by the nearest case: "
+            "causal, 1,024 x 1,024, B=1 Hq=16 D=64, float32"
+        )
+        assert "asked for" in am.explain(*inputs(900), masks.Causal(), backend="flex").note
+
+    def test_attention_runs_what_explain_says(self) -> None:
+        q, k, v = inputs(900, head_dim=64)
+        out = am.attention(q, k, v, masks.Causal())
+        assert torch.equal(out, am.attention(q, k, v, masks.Causal(), backend="sdpa_math"))
