@@ -56,7 +56,7 @@ clean:
 
 .venv/%.stamp: .venv/pyvenv.cfg pyproject.toml constraints.txt
 	@echo "Installing what make $* needs into .venv (PyTorch is large: minutes)"
-	@$(VENV) -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[$*]'
+	@$(VENV) -m pip install --disable-pip-version-check --no-compile --constraint constraints.txt --editable '.[$*]'
 	@touch $@
 
 # Compiled FlexAttention on a CPU is C++ that torch compiles at run time, against the headers of Python.

@@ -282,7 +282,10 @@ def _candidates(call: Call, backend: str) -> list[Backend]:
     measured = _measured(call)
     if measured is None:
         return in_order
-    fastest = [backends.get(name) for name in sorted(measured.ms, key=measured.ms.__getitem__)]
+    ranked = [backends.get(name) for name in sorted(measured.ms, key=measured.ms.__getitem__)]
+    # What holds a q_len x kv_len matrix and was fast on a shorter sequence may not even fit on this one.
+    is_longer = call.shapes.q_len * call.shapes.kv_len > measured.shapes.q_len * measured.shapes.kv_len
+    fastest = [each for each in ranked if not (is_longer and each.is_dense(call.recipe, call.shapes))]
     return [*fastest, *(each for each in in_order if each not in fastest)]
 
 

@@ -96,6 +96,11 @@ class TestAuto:
         assert am.explain(*inputs(900), recipe).chosen == "eager"
         assert am.explain(*inputs(900), masks.Causal(), return_lse=True).chosen == "eager"
 
+    def test_one_that_holds_a_matrix_is_taken_up_to_the_length_measured(self) -> None:
+        q, k, v = inputs(2000, head_dim=64, batch=1)
+        assert am.explain(q, k, v, masks.Causal()).chosen == "flex"
+        assert am.explain(*inputs(1024, head_dim=64, batch=1), masks.Causal()).chosen == "sdpa_math"
+
     def test_training_goes_by_times_of_training(self) -> None:
         q, k, v = inputs(900)
         assert am.explain(q.requires_grad_(), k, v, masks.Causal()).chosen == "eager"
