@@ -151,7 +151,7 @@ def build_block_mask(
         rule: The mask_mod; the BlockMask keeps this very object.
         grid: Lengths, block size, batch, heads, device. The rule is evaluated at the grid's absolute positions.
         states: Gives claims about the tiles that hold, if there are better ones than the calculus has; UNKNOWN tiles
-            are settled by evaluating the rule. Kernels, which settle tiles in no time, do not ask for them.
+            are settled by evaluating the rule. Kernels do not ask for them.
         separate_full_blocks: Whether blocks without a hidden pair get lists of their own.
         compact: Whether the lists are stored only as wide as the longest one.
 

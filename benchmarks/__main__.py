@@ -23,6 +23,7 @@ from benchmarks import block_mask_build, card_report, device_build, device_decod
 from benchmarks.attention import command as attention
 from benchmarks.attention import report as attention_report
 from benchmarks.attention import tune as attention_tune
+from benchmarks.attention.cases import SUITES as ATTENTION_SUITES
 from benchmarks.environment import code_version, environment
 from benchmarks.measured_masks import MASKS
 from benchmarks.methods import METHODS
@@ -45,7 +46,6 @@ SUITES = {
 }
 BLOCK_MASKS = ("block_mask_build", "block_mask_decode")
 CARD_SUITE = "gpu"
-ATTENTION_SUITES = ("quick", "standard", "full")
 ATTENTION_BUDGET = 540.0
 """Seconds after which a run of attention begins no recipe and shape."""
 
@@ -90,7 +90,7 @@ def main() -> None:
 @click.option("--all", "everything", is_flag=True, help="Every entry of the catalogue.")
 @click.option(
     "--suite",
-    type=click.Choice(list(dict.fromkeys([*SUITES, *ATTENTION_SUITES, CARD_SUITE]))),
+    type=click.Choice(list(dict.fromkeys([*SUITES, *ATTENTION_SUITES["cpu"], CARD_SUITE]))),
     default="quick",
     show_default=True,
     help="Which lengths and cases. Of block masks alone: tiny tries the harness out, gpu measures on a card.",

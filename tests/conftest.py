@@ -20,7 +20,7 @@ if not torch.cuda.is_available() and importlib.util.find_spec("triton") is not N
     importlib.import_module("attn_mods.kernels.packed_lists")
     del os.environ["TRITON_INTERPRET"]
 
-# Tracing makes millions of objects that stay: looking for garbage among them this often takes a twentieth of all time.
+# Tracing makes millions of objects that stay, and looking for garbage among them as often as Python does takes long.
 gc.set_threshold(100_000, 50, 100)
 
 # Line tables for profilers take a sixth of the time of torch's C++ compiler, and no test reads them.

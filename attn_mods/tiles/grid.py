@@ -106,6 +106,7 @@ def block_pair(block_size: int | Sequence[int], name: str = "Grid") -> tuple[int
         ValueError: Another number of sizes than two, or one below 1.
         TypeError: A size that is no int.
     """
+    # What every BlockMask asks again of a grid that was checked already.
     if type(block_size) is tuple and [type(size) for size in block_size] == [int, int] and min(block_size) > 0:
         return block_size
     sizes = tuple(block_size) if isinstance(block_size, (tuple, list)) else (block_size, block_size)

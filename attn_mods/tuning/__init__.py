@@ -11,8 +11,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import torch
@@ -110,7 +109,7 @@ def write(path: Path, table: Table) -> None:
         {
             "recipe": row.recipe,
             "what": row.what,
-            "shapes": list(_sizes(row.shapes)),
+            "shapes": astuple(row.shapes),
             "dtype": row.dtype,
             "ms": {name: float(f"{ms:.4g}") for name, ms in sorted(row.ms.items())},
         }
@@ -123,20 +122,8 @@ def write(path: Path, table: Table) -> None:
     table_for.cache_clear()
 
 
-def _sizes(shapes: Shapes) -> Sequence[int]:
-    return (
-        shapes.batch,
-        shapes.q_heads,
-        shapes.kv_heads,
-        shapes.q_len,
-        shapes.kv_len,
-        shapes.head_dim,
-        shapes.value_dim,
-    )
-
-
 def _distance(one: Shapes, other: Shapes) -> float:
     """How many times two sizes must be doubled to be the other's, all added up; lengths and head size count most."""
-    pairs = zip(_sizes(one), _sizes(other), strict=True)
+    pairs = zip(astuple(one), astuple(other), strict=True)
     batch, q_heads, kv_heads, *others = (abs(math.log2(max(a, 1) / max(b, 1))) for a, b in pairs)
     return sum(others) + (batch + q_heads + kv_heads) / 4

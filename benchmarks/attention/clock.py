@@ -104,15 +104,6 @@ def _blamed(name: str) -> Iterator[None]:
         raise RunFailed(name) from error
 
 
-def first_ms(run: Run, device: str) -> float:
-    """Milliseconds of a call until the device has done it: of the first one, compilation included."""
-    start = time.perf_counter()
-    run()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return (time.perf_counter() - start) * 1000
-
-
 def _sampled(
     timed: Callable[[Run], tuple[float, float | None]], what: Timed, seconds: float, most: int, host_ms: list[float]
 ) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,14 +90,13 @@ def run(choice: Choice, header: dict[str, Any], out: Path | None) -> None:
     records: list[dict[str, Any]] = [header]
     if out is not None and left:
         record.append(out, header)
-    unmeasured = len(left)
     for row in _rows(choice, left):
-        unmeasured = row.pop("left")
         records.append(row | {"run_id": header["run_id"]})
         if out is not None:
             record.append(out, records[-1])
     if out is not None and left:
         record.write(out, [*before, *records])  # in one piece a gzipped file is smaller
+    unmeasured = len(left) - len({measure.key_of(row) for row in records if row["record"] == "attention"})
     if unmeasured:
         again = "the same command takes up the rest" if out else "with --out the same command would take up the rest"
         click.echo(f"{unmeasured} of {len(left)} groups were not begun within {choice.budget:g} s; {again}")
@@ -104,20 +104,19 @@ def run(choice: Choice, header: dict[str, Any], out: Path | None) -> None:
 
 
 def _rows(choice: Choice, left: Sequence[Group]) -> Iterator[dict[str, Any]]:
-    """The records of all groups that can be begun, each with how many groups are not begun yet."""
+    """The records of all groups that can be begun."""
     columns = (TextColumn("{task.description:<50}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    budget = measure.Budget(choice.budget)
+    end = time.perf_counter() + choice.budget
     console = Console(stderr=True)
     with Progress(*columns, TextColumn("left:"), TimeRemainingColumn(), console=console) as progress:
         task = progress.add_task("", total=len(left))
         if left:
             measure.warm_up(choice.device)
         for dtype in dict.fromkeys(group.shape.dtype for group in left):
-            yield measure.ceiling(choice.device, dtype) | {"left": len(left)}
-        for number, group in enumerate(left):
-            if budget.is_over:
+            yield measure.ceiling(choice.device, dtype)
+        for group in left:
+            if time.perf_counter() >= end:
                 return
             progress.update(task, description=group.name)
-            for row in measure.rows_of(group, choice.way_names, choice.device, Limits()):
-                yield row | {"left": len(left) - number - 1}
+            yield from measure.rows_of(group, choice.way_names, choice.device, Limits())
             progress.advance(task)

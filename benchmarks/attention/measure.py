@@ -10,7 +10,6 @@ import itertools
 import signal
 import statistics
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,10 +19,11 @@ import torch
 from torch import Tensor
 
 from benchmarks.attention.cases import PASSES, Group
-from benchmarks.attention.clock import RunFailed, Samples, Timed, first_ms, in_turns
+from benchmarks.attention.clock import RunFailed, Samples, Timed, in_turns
 from benchmarks.attention.gate import Gate, Verdict
 from benchmarks.attention.ways import WAYS, Attend, Task, Way, forget_compiled
-from benchmarks.device_clock import peak_bytes
+from benchmarks.device_build import first_line
+from benchmarks.device_clock import peak_bytes, timed
 from benchmarks.gate import give_memory_back
 
 Row = dict[str, Any]
@@ -156,8 +156,8 @@ class _Race:
     def _ready(self, name: str, training: bool, verdict: Verdict | None) -> _Ready | Row:
         task = self._task(training)
         attend = WAYS[name].prepared(task)
-        timed = _timed_passes(attend, (task.q, task.k, task.v), self.inputs[3], training)
-        whole = timed[PASSES[2] if training else PASSES[0]].run
+        passes = _timed_passes(attend, (task.q, task.k, task.v), self.inputs[3], training)
+        whole = passes[PASSES[2] if training else PASSES[0]].run
         compiled_ms = first_ms_of_nothing_cached(whole, self.device)
         if verdict is None:
             verdict = self.gate.check(attend, self.gate.task(training))
@@ -170,7 +170,7 @@ class _Race:
         }
         if task.recipe.mask is not None and WAYS[name].mode(self.device) is not None:
             known["block_mask_ms"] = _block_mask_ms(task, self.device)
-        return _Ready(timed, known)
+        return _Ready(passes, known)
 
     def _task(self, training: bool) -> Task:
         recipe = self.group.recipe(self.device)
@@ -187,7 +187,7 @@ def first_ms_of_nothing_cached(run: Callable[[], object], device: str) -> float:
     from torch._inductor.utils import fresh_cache  # imports the whole compiler
 
     with fresh_cache():
-        return first_ms(run, device)
+        return timed(run, device)[1]
 
 
 def _timed_passes(attend: Attend, leaves: Sequence[Tensor], gradient: Tensor, training: bool) -> dict[str, Timed]:
@@ -219,7 +219,7 @@ def _block_mask_ms(task: Task, device: str) -> list[float]:
     assert mask is not None
     lengths = task.q.shape[2], task.k.shape[2]
     return [
-        first_ms(lambda: mask.placed_block_mask(*lengths, device=task.q.device), device) for _ in range(MASK_BUILDS)
+        timed(lambda: mask.placed_block_mask(*lengths, device=task.q.device), device)[1] for _ in range(MASK_BUILDS)
     ]
 
 
@@ -252,13 +252,12 @@ def _described(samples: Samples) -> Row:
 
 def _failure(error: Exception) -> Row:
     """Status and message of an error."""
-    first_line = (str(error).strip().splitlines() or [""])[0]
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in first_line:
-        message = first_line.split(" GPU ")[0] or "out of memory"  # whose memory it is comes after that
-        return {"status": "oom", "message": message}
+    message = first_line(error)
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "DefaultCPUAllocator" in message:
+        return {"status": "oom", "message": message.split(" GPU ")[0]}  # whose memory it is comes after that
     if isinstance(error, TimeoutError):
-        return {"status": "timeout", "message": first_line}
-    return {"status": "failed", "message": f"{type(error).__name__}: {first_line}"}
+        return {"status": "timeout", "message": message}
+    return {"status": "failed", "message": f"{type(error).__name__}: {message}"}
 
 
 @contextmanager
@@ -302,15 +301,3 @@ def ceiling(device: str, dtype: str, seconds: float = 0.5) -> Row:
 
     samples = in_turns({"matmul": Timed(run)}, device, seconds, 50)["matmul"]
     return {"record": "ceiling", "dtype": dtype, "size": size, "rounds_ms": samples.rounds_ms}
-
-
-class Budget:
-    """Seconds after which nothing is begun."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.perf_counter() + seconds
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing may be begun any more."""
-        return time.perf_counter() >= self._end

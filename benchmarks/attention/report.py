@@ -12,6 +12,7 @@ import numpy
 
 from benchmarks.attention.measure import key_of
 from benchmarks.attention.ways import BASELINE
+from benchmarks.bars import digits
 
 Row = dict[str, Any]
 TITLES = {"forward": "Forward", "backward": "Backward", "forward_backward": "Forward and backward"}
@@ -126,8 +127,3 @@ def _cells(row: Row, best: Row, baseline: Row | None, ceiling: Row | None, on_ca
 def matmul_teraflops(ceiling: Row) -> float:
     """TFLOP/s of the dense matrix product."""
     return float(2 * ceiling["size"] ** 3 / median(ceiling["rounds_ms"]) / 1e9)
-
-
-def digits(value: float) -> str:
-    """Three digits or more."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

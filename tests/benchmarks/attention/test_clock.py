@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from benchmarks.attention import clock
-from benchmarks.attention.clock import FEWEST, ROUNDS, RunFailed, Timed, first_ms, in_turns, nothing
+from benchmarks.attention.clock import FEWEST, ROUNDS, RunFailed, Timed, in_turns, nothing
 
 
 def test_turns() -> None:
@@ -36,12 +36,6 @@ def test_who_fails_is_named() -> None:
         in_turns({"a": Timed(nothing), "b": Timed(fails_later)}, "cpu", 0.0, 5)
     assert failed.value.name == "b"
     assert isinstance(failed.value.__cause__, ValueError)
-
-
-def test_first() -> None:
-    called: list[int] = []
-    assert first_ms(lambda: called.append(1), "cpu") > 0
-    assert called == [1]
 
 
 def test_what_is_done_before_is_done_each_time_and_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
