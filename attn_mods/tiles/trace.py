@@ -298,6 +298,8 @@ def _remember(function: Any, arguments: tuple[Any, ...], operands: tuple[Any, ..
         return
     if any(kind not in (torch.int64, torch.bool, int) for kind in kinds):
         return
+    if len(operands) > 1 and operands[0] is operands[-1]:
+        return  # which of both comes first cannot be told
     for reflected in (False, True):
         written = operands[::-1] if reflected else operands
         if len(written) == len(node.arguments) and all(a is b for a, b in zip(written, node.arguments, strict=True)):

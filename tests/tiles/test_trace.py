@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -9,12 +10,19 @@ import pytest
 import torch
 
 from attn_mods.tiles import Grid, analyse
+from attn_mods.tiles import trace as tracing
 from attn_mods.tiles.graph import Graph
 from attn_mods.tiles.grid import BATCH, HEAD, KEY, QUERY
 from attn_mods.tiles.rule import ControlFlowError, RuleError, Unsupported, check_rule
 from attn_mods.tiles.trace import Symbol, trace
+from tests.block_mask_equality import assert_sound, dense_truth
 
 GRID = Grid(8, 8, (4, 4), B=2, H=2)
+BINARY = (
+    *(torch.sub, torch.rsub, torch.add, torch.mul, torch.minimum, torch.maximum, torch.bitwise_and, torch.bitwise_xor),
+    *(torch.lt, torch.le, torch.gt, torch.ge, torch.eq, torch.ne, torch.Tensor.__rsub__, operator.gt, operator.sub),
+)
+"""Operations of two operands; some are recorded as others with the operands the other way round."""
 TABLE = torch.arange(8)
 FLAGS = torch.arange(8) > 3
 
@@ -199,3 +207,19 @@ def test_the_rules_own_error_surfaces(rule: Callable[..., Any], error: type[Exce
     with pytest.raises(error, match=message) as raised:
         analyse(rule, GRID)
     assert type(raised.value) is error
+
+
+@pytest.mark.parametrize("function", BINARY, ids=lambda function: function.__name__)
+def test_an_operation_met_first_with_one_operand_twice(function: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered of it must not forget which operand comes first."""
+    monkeypatch.setattr(tracing, "_forms", {})
+
+    def twice(b: torch.Tensor, h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return (function(q, q) >= 0) & (q >= k)
+
+    def once(b: torch.Tensor, h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return function(q, k) * 1 > 0
+
+    analyse(twice, GRID)
+    for _ in range(2):
+        assert_sound(analyse(once, GRID).states, dense_truth(once, 2, 2, 8, 8), GRID)
