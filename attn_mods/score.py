@@ -50,7 +50,8 @@ class Score(Parameterised):
         """The rule as FlexAttention takes it.
 
         Args:
-            backend: Name of the backend that will run it; a score may have a form tuned for one.
+            backend: Name of the backend that will run it, for which a score may have a form of its own; "flex_half"
+                is flex on a GPU in float16 or bfloat16, where a form need be no more exact than those.
         """
         raise NotImplementedError(f"{type(self).__name__} must define score_mod()")
 
@@ -74,6 +75,10 @@ class Score(Parameterised):
         """
         parts = (part for part in self.parts().values() if isinstance(part, Score))
         return next((reason for reason in (part.unsupported_by(backend) for part in parts) if reason), None)
+
+    def softcap(self) -> float | None:
+        """The cap of what is ``cap * tanh(score / cap)`` and nothing else, which flash kernels take; or None."""
+        return None
 
     def batch_and_heads(self) -> tuple[int, int]:
         """(B, H) that the parameters ask for; 1 where the rule does not depend on the axis."""

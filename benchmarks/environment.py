@@ -27,6 +27,9 @@ def environment() -> dict[str, Any]:
         "driver": driver_version(),
         "triton": installed_version("triton"),
         "attn_gym": installed_version("attn_gym"),
+        "flash_attn_4": installed_version("flash-attn-4"),
+        "fa3_fwd": installed_version("fa3-fwd"),
+        "cudnn": torch.backends.cudnn.version() if torch.cuda.is_available() else None,  # type: ignore[no-untyped-call]
         "python": platform.python_version(),
         "system": platform.system(),
         "machine": platform.machine(),

@@ -7,11 +7,28 @@ import torch
 from attn_mods import checks
 from attn_mods.backends.base import Backend, Call, Needs, Reason, Shapes
 from attn_mods.backends.eager import EAGER
+from attn_mods.backends.flash3 import FLASH3
+from attn_mods.backends.flash4 import FLASH4
 from attn_mods.backends.flex import FLEX
+from attn_mods.backends.flex_flash import FLEX_FLASH
+from attn_mods.backends.nested import NESTED
 from attn_mods.backends.sdpa import SDPA_CUDNN, SDPA_EFFICIENT, SDPA_FLASH, SDPA_MATH
+from attn_mods.backends.varlen import VARLEN
 from attn_mods.recipe import Recipe
 
-ALL: tuple[Backend, ...] = (FLEX, SDPA_CUDNN, SDPA_FLASH, SDPA_EFFICIENT, SDPA_MATH, EAGER)
+ALL: tuple[Backend, ...] = (
+    FLEX,
+    FLEX_FLASH,
+    SDPA_CUDNN,
+    SDPA_FLASH,
+    SDPA_EFFICIENT,
+    SDPA_MATH,
+    VARLEN,
+    NESTED,
+    FLASH3,
+    FLASH4,
+    EAGER,
+)
 
 Order = tuple[tuple[Backend, ...], tuple[Backend, ...]]
 """Backends to try while they hold no q_len x kv_len matrix, then backends to try although they do."""

@@ -89,31 +89,45 @@ class Flex(Backend):
             # The CPU kernel (torch 2.13) reads views made in the same graph as if they began at their storage.
             q, k, v = (realised(tensor) for tensor in (q, k, v))
         block_mask = _block_mask(call)
-        score_mod = None if recipe.score is None else _score_mod(recipe.score)
+        score_mod = None if recipe.score is None else _score_mod(recipe.score, self.form(q))
         return_lse = needs.lse or recipe.sink is not None
-        options = _kernel_options(call, block_mask)
+        options = self.kernel_options(call, block_mask)
         arguments = (q, k, v, score_mod, block_mask, recipe.scale, return_lse, options)
         if needs.compiling:
             out, lse = call_flex(*arguments)
             if out.device.type == "cpu":
                 out = realised(out)  # the CPU kernel (torch 2.13) cannot have what follows it fused into it
         else:
-            out, lse = _run_compiled(call, *arguments)
+            out, lse = self.run_compiled(call, *arguments)
         if recipe.sink is not None and lse is not None:
             out = apply_sink(out, lse, recipe.sink)
         return out, lse if needs.lse else None
 
+    def form(self, q: Tensor) -> str:
+        """Which form of a score's rule is run: that for half types may be a little less exact than float32."""
+        return "flex_half" if q.device.type != "cpu" and q.dtype != torch.float32 else self.name
 
-def _run_compiled(call: Call, *arguments: Any) -> tuple[Tensor, Tensor | None]:
-    """Run the plan of these arguments of ``call_flex``, at lengths that are not its first with lists for any length."""
-    q, k, v, score_mod, block_mask, *others = arguments
-    mode = None if q.device.type == "cpu" or call.needs.invariant else TUNED_MODE
-    lengths = q.shape[2], k.shape[2]
-    plan = plan_for((mode, _plan_key(*arguments)), mode, lengths)
-    is_own = block_mask is not None and block_mask is not call.block_mask
-    if is_own and lengths != plan.first_lengths:
-        block_mask = of_any_length(block_mask)
-    return run_plan(call.recipe.name, plan, q, k, v, score_mod, block_mask, *others)
+    def run_compiled(self, call: Call, *arguments: Any) -> tuple[Tensor, Tensor | None]:
+        """Run the plan of these arguments of ``call_flex``; at other lengths than its first with lists for any."""
+        q, k, v, score_mod, block_mask, *others = arguments
+        mode = None if q.device.type == "cpu" or call.needs.invariant else TUNED_MODE
+        lengths = q.shape[2], k.shape[2]
+        plan = plan_for((mode, plan_key(*arguments)), mode, lengths)
+        is_own = block_mask is not None and block_mask is not call.block_mask
+        if is_own and lengths != plan.first_lengths:
+            block_mask = of_any_length(block_mask)
+        return run_plan(call.recipe.name, plan, q, k, v, score_mod, block_mask, *others)
+
+    def kernel_options(self, call: Call, block_mask: BlockMask | None) -> dict[str, Any] | None:
+        """The caller's options and those that are true of the lists."""
+        asked = call.kernel_options or {}
+        own: dict[str, Any] = structure_options(call.recipe, call.shapes, call.q.device, call.needs, asked)
+        if call.q.device.type != "cpu":
+            if call.needs.invariant:
+                own = INVARIANT_OPTIONS
+            elif "BACKEND" not in asked and block_mask is not None and _overfills_a_tile(call.shapes, block_mask):
+                own["FORCE_USE_FLEX_ATTENTION"] = True
+        return {**own, **asked} or None
 
 
 def _cpu_limits(needs: Needs) -> Reason | None:
@@ -133,35 +147,25 @@ def _block_mask(call: Call) -> BlockMask | None:
     return build(mask, shapes.q_len, shapes.kv_len, call.q.device, separate_full_blocks=not call.needs.invariant)
 
 
-def _score_mod(score: Score) -> ScoreMod:
-    """The score's rule; kept while its tensors do not change, unless a gradient flows into what it derives of them."""
+def _score_mod(score: Score, backend: str) -> ScoreMod:
+    """A score's rule; kept while its tensors do not change, unless a gradient flows into what it derives of them."""
     if isinstance(score, ScoreWithSinkKey):  # made anew for every call; what is inside is not
-        return score.around(None if score.score is None else _score_mod(score.score))
+        return score.around(None if score.score is None else _score_mod(score.score, backend))
     if torch.compiler.is_compiling() or (torch.is_grad_enabled() and score.requires_grad()):
-        return score.score_mod("flex")
-    key = score.key()
+        return score.score_mod(backend)
+    state = score.key()
+    key = backend, state
     with _lock:
         if key in _score_mods:
             _score_mods.move_to_end(key)
             return _score_mods[key]
-    rule = score.score_mod("flex")
-    if score.key() == key:  # the key of what cannot be watched equals no other
+    rule = score.score_mod(backend)
+    if score.key() == state:  # the key of what cannot be watched equals no other
         with _lock:
             _score_mods[key] = rule
             if len(_score_mods) > MOST_SCORE_MODS:
                 _score_mods.popitem(last=False)
     return rule
-
-
-def _kernel_options(call: Call, block_mask: BlockMask | None) -> dict[str, Any] | None:
-    asked = call.kernel_options or {}
-    own: dict[str, Any] = structure_options(call.recipe, call.shapes, call.q.device, call.needs, asked)
-    if call.q.device.type != "cpu":
-        if call.needs.invariant:
-            own = INVARIANT_OPTIONS
-        elif "BACKEND" not in asked and block_mask is not None and _overfills_a_tile(call.shapes, block_mask):
-            own["FORCE_USE_FLEX_ATTENTION"] = True
-    return {**own, **asked} or None
 
 
 def _overfills_a_tile(shapes: Shapes, block_mask: BlockMask) -> bool:
@@ -172,7 +176,7 @@ def _overfills_a_tile(shapes: Shapes, block_mask: BlockMask) -> bool:
     return shapes.q_len * (shapes.q_heads // shapes.kv_heads) > block_mask.BLOCK_SIZE[0]
 
 
-def _plan_key(
+def plan_key(
     q: Tensor,
     k: Tensor,
     v: Tensor,

@@ -75,7 +75,7 @@ class SDPA(Backend):
     def run(self, call: Call) -> tuple[Tensor, Tensor | None]:
         """Call scaled_dot_product_attention with only this kernel allowed."""
         form = mask_form(call.recipe, call.shapes)
-        bias, empty = _matrix(call, self.name) if form == "dense" else (None, None)
+        bias, empty = matrix_of(call, self.name) if form == "dense" else (None, None)
         groups = call.q.shape[1] // call.k.shape[1]
         k, v = (t.repeat_interleave(groups, dim=1) if groups > 1 else t for t in (call.k, call.v))
         # The kernels read a head's values next to each other and refuse anything else.
@@ -103,7 +103,7 @@ def mask_form(recipe: Recipe, shapes: Shapes) -> Form:
     return "causal" if unbounded_left and band.right == 0 and shapes.q_len == shapes.kv_len else "dense"
 
 
-def _matrix(call: Call, backend: str) -> tuple[Tensor, Tensor]:
+def matrix_of(call: Call, backend: str) -> tuple[Tensor, Tensor]:
     """The matrix to pass, with empty rows opened, and which rows are empty, bool [B|1, H|1, q_len, 1]."""
     shapes, recipe = call.shapes, call.recipe
     visible = None

@@ -125,7 +125,7 @@ SUITES = {
     },
     "cuda": {
         "quick": Suite((4096,), ("bench",), 16, (128,), ("bfloat16",)),
-        "standard": Suite((4096, 16_384), None, 16, (128,), ("bfloat16",)),
+        "standard": Suite((4096, 16_384), ("bench",), 16, (128,), ("bfloat16",)),
         "full": Suite((512, 2048, 8192, 16_384, 32_768, 131_072), None, 16, (32, 64, 128), ("bfloat16", "float16")),
     },
 }

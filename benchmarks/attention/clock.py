@@ -1,12 +1,15 @@
 """Times of ways that take turns, so that a busy moment of the machine hits all alike.
 
-On a card a call is timed by events, with the second-level cache flushed before it, once as called and once as a
-replayed CUDA graph: the difference is what the host costs. On a CPU it is timed by the wall.
+On a card calls follow each other as in a training loop: the host queues them all, events around each one take its time,
+and the second-level cache is flushed between them. What the host is late with shows in that time; a replayed CUDA graph
+is timed beside it, which has no such part. On a CPU each call is timed by the wall.
 """
 
 from __future__ import annotations
 
+import statistics
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -58,12 +61,12 @@ class Samples:
     Attributes:
         rounds_ms: As called, round by round.
         graph_rounds_ms: As a replayed CUDA graph, likewise; empty where there is none.
-        host_ms: How long the host was busy with a call, the card's work not waited for; empty on a CPU.
+        host_ms: How long the host was busy with a call, the card's work not waited for; None on a CPU.
     """
 
     rounds_ms: list[list[float]] = field(default_factory=list)
     graph_rounds_ms: list[list[float]] = field(default_factory=list)
-    host_ms: list[float] = field(default_factory=list)
+    host_ms: float | None = None
 
 
 def in_turns(runs: Mapping[str, Timed], device: str, seconds: float, most: int) -> dict[str, Samples]:
@@ -81,18 +84,22 @@ def in_turns(runs: Mapping[str, Timed], device: str, seconds: float, most: int) 
     clock = _Card() if device == "cuda" else _Wall()
     samples = {name: Samples() for name in runs}
     graphs: dict[str, Run | None] = {}
+    counts: dict[str, int] = {}
     for name, each in runs.items():
         with _blamed(name):
             each.before()
             each.run()
             graphs[name] = clock.graph(each.run) if each.before is nothing else None
+            call_ms = clock.sampled(each, 1)[0]
+            counts[name] = max(FEWEST, min(most, int(seconds * 1000 / max(call_ms, 1e-3))))
+            samples[name].host_ms = clock.host_ms(each)
     for _ in range(ROUNDS):
         for name, each in runs.items():
             with _blamed(name):
-                samples[name].rounds_ms.append(_sampled(clock.timed, each, seconds, most, samples[name].host_ms))
+                samples[name].rounds_ms.append(clock.sampled(each, counts[name]))
                 graph = graphs[name]
                 if graph is not None:
-                    samples[name].graph_rounds_ms.append(_sampled(clock.timed, Timed(graph), seconds, most, []))
+                    samples[name].graph_rounds_ms.append(clock.sampled(Timed(graph), counts[name]))
     return samples
 
 
@@ -104,33 +111,45 @@ def _blamed(name: str) -> Iterator[None]:
         raise RunFailed(name) from error
 
 
-def _sampled(
-    timed: Callable[[Run], tuple[float, float | None]], what: Timed, seconds: float, most: int, host_ms: list[float]
-) -> list[float]:
-    taken: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(taken) < most and (len(taken) < FEWEST or time.perf_counter() < end):
-        what.before()
-        milliseconds, host = timed(what.run)
-        taken.append(milliseconds)
-        if host is not None:
-            host_ms.append(host)
-    return taken
+class _Clock(ABC):
+    """What takes times."""
+
+    @abstractmethod
+    def graph(self, run: Run) -> Run | None:
+        """The run as a replay that costs the host next to nothing; None if there is none."""
+
+    @abstractmethod
+    def sampled(self, what: Timed, count: int) -> list[float]:
+        """Milliseconds of so many calls."""
+
+    @abstractmethod
+    def host_ms(self, what: Timed) -> float | None:
+        """How long the host is busy with a call, None where it does the work itself."""
 
 
-class _Wall:
+class _Wall(_Clock):
     """A CPU, which does what it is told before it returns."""
 
     def graph(self, run: Run) -> Run | None:
         return None
 
-    def timed(self, run: Run) -> tuple[float, float | None]:
+    def sampled(self, what: Timed, count: int) -> list[float]:
+        return [self._sample(what) for _ in range(count)]
+
+    def host_ms(self, what: Timed) -> float | None:
+        return None
+
+    def _sample(self, what: Timed) -> float:
+        what.before()
         start = time.perf_counter()
-        run()
-        return (time.perf_counter() - start) * 1000, None
+        what.run()
+        return (time.perf_counter() - start) * 1000
 
 
-class _Card:
+HOST_SAMPLES = 5
+
+
+class _Card(_Clock):
     """A GPU."""
 
     def __init__(self) -> None:
@@ -149,17 +168,29 @@ class _Card:
             return None
         return graph.replay
 
-    def timed(self, run: Run) -> tuple[float, float | None]:
-        self.flushed.zero_()
+    def sampled(self, what: Timed, count: int) -> list[float]:
+        events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        start.record()
-        begun = time.perf_counter()
-        run()
-        host = (time.perf_counter() - begun) * 1000
-        end.record()
+        for start, end in events:
+            what.before()
+            self.flushed.zero_()
+            start.record()
+            what.run()
+            end.record()
         torch.cuda.synchronize()
-        return start.elapsed_time(end), host
+        return [start.elapsed_time(end) for start, end in events]
+
+    def host_ms(self, what: Timed) -> float | None:
+        return statistics.median(self._host_sample(what) for _ in range(HOST_SAMPLES))
+
+    def _host_sample(self, what: Timed) -> float:
+        what.before()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        what.run()
+        taken = (time.perf_counter() - start) * 1000
+        torch.cuda.synchronize()
+        return taken
 
 
 @contextmanager

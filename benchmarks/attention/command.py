@@ -19,7 +19,8 @@ from benchmarks import record
 from benchmarks.attention import measure, report
 from benchmarks.attention.cases import SUITES, Group, groups
 from benchmarks.attention.measure import Limits
-from benchmarks.attention.ways import WAYS
+from benchmarks.attention.ways import DEFAULT, WAYS
+from benchmarks.attention.workers import Workers
 
 KINDS: tuple[Kind, ...] = ("mask", "score")
 
@@ -34,6 +35,7 @@ class Choice:
         ways: Ways to compute; every one if empty.
         budget: Seconds after which no group is begun.
         device: "cuda" or "cpu".
+        jobs: Groups that are compiled at a time, each in a process of its own; 1 is one after the other, in this one.
     """
 
     names: tuple[str, ...]
@@ -41,6 +43,7 @@ class Choice:
     ways: tuple[str, ...]
     budget: float
     device: str
+    jobs: int = 1
 
     def __post_init__(self) -> None:
         """Raise click.UsageError for what is not there, with near misses."""
@@ -61,12 +64,13 @@ class Choice:
         """The command that measures the same."""
         options = [f"--suite {self.suite}"]
         options += [f"--backends {','.join(self.ways)}"] if self.ways else []
+        options += [f"--jobs {self.jobs}"] if self.jobs > 1 else []
         return " ".join(["python -m benchmarks run", *(self.names or ("--all",)), *options])
 
     @property
     def way_names(self) -> tuple[str, ...]:
         """The ways that are measured."""
-        return self.ways or tuple(WAYS)
+        return self.ways or DEFAULT
 
     def groups(self) -> list[Group]:
         """All groups asked for."""
@@ -114,9 +118,20 @@ def _rows(choice: Choice, left: Sequence[Group]) -> Iterator[dict[str, Any]]:
             measure.warm_up(choice.device)
         for dtype in dict.fromkeys(group.shape.dtype for group in left):
             yield measure.ceiling(choice.device, dtype)
-        for group in left:
-            if time.perf_counter() >= end:
-                return
-            progress.update(task, description=group.name)
-            yield from measure.rows_of(group, choice.way_names, choice.device, Limits())
-            progress.advance(task)
+        for group, row in _told(choice, left, end):
+            progress.update(task, description=group.name, advance=int(row is None))
+            if row is not None:
+                yield row
+
+
+def _told(choice: Choice, left: Sequence[Group], end: float) -> Iterator[tuple[Group, dict[str, Any] | None]]:
+    """Each record with its group, and None where a group is done."""
+    if choice.jobs > 1:
+        yield from Workers(choice.way_names, choice.device, Limits(), choice.jobs).rows(left, end)
+        return
+    for group in left:
+        if time.perf_counter() >= end:
+            return
+        for row in measure.rows_of(group, choice.way_names, choice.device, Limits()):
+            yield group, row
+        yield group, None

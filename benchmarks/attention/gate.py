@@ -1,13 +1,14 @@
 """Whether a way is right, before it is timed: output and gradients against float64 by the two-errors rule.
 
 Allowed is twice the error that dense attention makes in the same dtype, four times that for gradients
-(``attn_mods.backend_checks``). Longer sequences than ``LENGTH`` are checked at ``LENGTH``: float64 attention holds the
-whole matrix.
+(``attn_mods.backend_checks``). The truth is found for some queries at a time, since float64 attention holds a matrix;
+sequences longer than ``LONGEST`` are checked at that length.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +20,12 @@ from attn_mods.backend_checks import GRADIENT_SLACK, Problem, Rating, plain_atte
 from benchmarks.attention.cases import Group
 from benchmarks.attention.ways import Attend, Task
 
-LENGTH = 2048
+LONGEST = {"cpu": 2048, "cuda": 16_384}
+MOST_PAIRS = 2**23
+"""Queries times keys of one head that the truth is found for at a time."""
+
 LEAVES = ("q", "k", "v")
+AttendRows = Callable[[Tensor, Tensor, Tensor, int | None], Tensor]
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class Gate:
     """
 
     def __init__(self, group: Group, device: str) -> None:
-        self.group = group.shortened(LENGTH)
+        self.group = group.shortened(LONGEST[device])
         self.is_shortened = self.group != group
         self.recipe = self.group.recipe(device)
         self.offset = self.group.q_offset(self.recipe)
@@ -101,14 +106,23 @@ class Gate:
             None if gradients is None else rate(gradients, dtype, GRADIENT_SLACK),
         )
 
-    def _outcome(self, attend: Attend) -> dict[str, Tensor]:
-        leaves = [each.detach().clone().requires_grad_() for each in self.inputs]
-        out = attend(*leaves)
-        gradients = torch.autograd.grad(out, leaves, self.gradient.to(out.dtype))
-        return {"out": out.detach(), **dict(zip(LEAVES, gradients, strict=True))}
+    def _outcome(self, attend: AttendRows) -> dict[str, Tensor]:
+        shape = self.group.shape
+        # Gradients of some queries at a time are added up: in the dtype of the inputs each sum would be rounded.
+        leaves = [each.detach().double().requires_grad_() for each in self.inputs]
+        rows = max(1, MOST_PAIRS // shape.kv_len)
+        parts = []
+        for start in range(0, shape.q_len, rows):
+            offset = self.offset if rows >= shape.q_len else (self.offset or 0) + start
+            q, k, v = (each.to(shape.torch_dtype) for each in (leaves[0][:, :, start : start + rows], *leaves[1:]))
+            out = attend(q, k, v, offset)
+            torch.autograd.backward(out, self.gradient[:, :, start : start + rows].to(out.dtype))
+            parts.append(out.detach())
+        gradients = [leaf.grad for leaf in leaves if leaf.grad is not None]
+        return {"out": torch.cat(parts, 2), **dict(zip(LEAVES, gradients, strict=True))}
 
-    def _plain_attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return plain_attention(Problem(self.recipe, q, k, v, self.offset))[0]
+    def _plain_attention(self, q: Tensor, k: Tensor, v: Tensor, offset: int | None) -> Tensor:
+        return plain_attention(Problem(self.recipe, q, k, v, offset))[0]
 
-    def _reference(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return am.reference(q, k, v, self.recipe, q_offset=self.offset)
+    def _reference(self, q: Tensor, k: Tensor, v: Tensor, offset: int | None) -> Tensor:
+        return am.reference(q.double(), k.double(), v.double(), self.recipe, q_offset=offset)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import signal
-import statistics
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,17 +16,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._inductor import config as inductor_config
 
 from benchmarks.attention.cases import PASSES, Group
 from benchmarks.attention.clock import RunFailed, Samples, Timed, in_turns
 from benchmarks.attention.gate import Gate, Verdict
-from benchmarks.attention.ways import WAYS, Attend, Task, Way, forget_compiled
+from benchmarks.attention.turns import Turns
+from benchmarks.attention.ways import WAYS, Attend, SdpaByDefault, Task, Way, forget_compiled
 from benchmarks.device_build import first_line
 from benchmarks.device_clock import peak_bytes, timed
 from benchmarks.gate import give_memory_back
 
 Row = dict[str, Any]
 MASK_BUILDS = 5
+ALONE_HERE = Turns()
 MATMUL_SIZE = {"cuda": 8192, "cpu": 1024}
 
 
@@ -41,8 +43,8 @@ class Limits:
         way_seconds: A way that is not compiled and checked by then is given up.
     """
 
-    seconds: float = 0.3
-    most: int = 50
+    seconds: float = 0.15
+    most: int = 30
     way_seconds: float = 240.0
 
 
@@ -74,24 +76,30 @@ def whole_groups(rows: Iterable[Row], ways: Sequence[str]) -> set[tuple[object, 
     return {key[1:] for key, there in found.items() if wanted <= there}
 
 
-def rows_of(group: Group, ways: Sequence[str], device: str, limits: Limits) -> Iterator[Row]:
+def rows_of(group: Group, ways: Sequence[str], device: str, limits: Limits, turns: Turns = ALONE_HERE) -> Iterator[Row]:
     """The records of a group, for all ways and passes."""
     try:
-        race = _Race(group, device, limits)
+        with turns.beside_others(), turns.one_at_a_time():
+            race = _Race(group, device, limits)
     except Exception as error:  # whatever goes wrong with one group, the others are measured
         for name, what in itertools.product(ways, PASSES):
             yield _row(group.described(), WAYS[name], what, device) | _failure(error)
         return
     contenders: dict[str, dict[str, _Contender]] = {what: {} for what in PASSES}
-    for (name, training), outcome in race.outcomes(ways):
-        for what in PASSES[1:] if training else PASSES[:1]:
-            row = _row(race.described, WAYS[name], what, device)
-            if isinstance(outcome, dict):
-                yield row | outcome
-            else:
-                contenders[what][name] = _Contender(outcome.timed[what], row | outcome.known)
-    for racing in contenders.values():
-        yield from _timed(racing, device, limits)
+    with turns.beside_others():
+        outcomes = race.outcomes(ways)
+        with suppress(RuntimeError):
+            give_memory_back()
+    with turns.alone():
+        for (name, training), outcome in race.with_all_memory(outcomes).items():
+            for what in PASSES[1:] if training else PASSES[:1]:
+                row = _row(race.described, WAYS[name], what, device)
+                if isinstance(outcome, dict):
+                    yield row | outcome
+                else:
+                    contenders[what][name] = _Contender(outcome.timed[what], row | outcome.known)
+        for racing in contenders.values():
+            yield from _timed(racing, device, limits)
     forget_compiled()
     with suppress(RuntimeError):
         give_memory_back()
@@ -100,6 +108,11 @@ def rows_of(group: Group, ways: Sequence[str], device: str, limits: Limits) -> I
 def _row(shared: Row, way: Way, what: str, device: str) -> Row:
     mode = way.mode(device)
     return {"record": "attention", **shared, "backend": way.name, "what": what} | ({"mode": mode} if mode else {})
+
+
+def failed_row(group: Group, way: str, what: str, device: str, message: str) -> Row:
+    """The record of what was not come to."""
+    return _row(group.described(), WAYS[way], what, device) | {"status": "failed", "message": message}
 
 
 @dataclass(frozen=True)
@@ -117,9 +130,10 @@ class _Race:
         self.group, self.device, self.limits = group, device, limits
         self.gate = Gate(group, device)
         self.inputs = group.inputs(device)
+        self._verdicts: dict[tuple[str, bool], Verdict | Row | None] = {}
         self.described = group.described() | {"pairs_kept": group.pairs_kept()}
 
-    def outcomes(self, ways: Sequence[str]) -> Iterator[tuple[tuple[str, bool], _Ready | Row]]:
+    def outcomes(self, ways: Sequence[str]) -> dict[tuple[str, bool], _Ready | Row]:
         """For each way without and with gradients what can be timed, or status and message of what cannot.
 
         What is checked on a shorter sequence is checked first, and what was compiled for that forgotten at once: else
@@ -130,8 +144,20 @@ class _Race:
             found[key] = self._attempt(self._refused_or_checked, *key)
         if self.gate.is_shortened:
             forget_compiled()
-        for key, verdict in found.items():
-            yield key, verdict if isinstance(verdict, dict) else self._attempt(self._ready, *key, verdict)
+        self._verdicts = found
+        return {
+            key: verdict if isinstance(verdict, dict) else self._attempt(self._ready, *key, verdict)
+            for key, verdict in found.items()
+        }
+
+    def with_all_memory(self, outcomes: dict[tuple[str, bool], _Ready | Row]) -> dict[tuple[str, bool], _Ready | Row]:
+        """The outcomes, those that lacked memory tried again: others may have held it."""
+        again = {
+            key: self._attempt(self._ready, *key, self._verdicts[key])
+            for key, outcome in outcomes.items()
+            if isinstance(outcome, dict) and outcome["status"] == "oom" and not isinstance(self._verdicts[key], dict)
+        }
+        return outcomes | again
 
     def _attempt(self, step: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -168,6 +194,9 @@ class _Race:
             "first_ms": compiled_ms,
             "peak_bytes": peak_bytes(whole, self.device),
         }
+        way = WAYS[name]
+        if isinstance(way, SdpaByDefault):
+            known["kernel"] = way.kernel(task)
         if task.recipe.mask is not None and WAYS[name].mode(self.device) is not None:
             known["block_mask_ms"] = _block_mask_ms(task, self.device)
         return _Ready(passes, known)
@@ -245,8 +274,8 @@ def _described(samples: Samples) -> Row:
     row: Row = {"rounds_ms": samples.rounds_ms}
     if samples.graph_rounds_ms:
         row["graph_rounds_ms"] = samples.graph_rounds_ms
-    if samples.host_ms:
-        row["host_ms"] = statistics.median(samples.host_ms)
+    if samples.host_ms is not None:
+        row["host_ms"] = samples.host_ms
     return row
 
 
@@ -280,7 +309,13 @@ def _within(seconds: float) -> Iterator[None]:
 
 
 def warm_up(device: str) -> None:
-    """Have the compiler loaded, and compile what it needs for all programs: no way's first call pays for that."""
+    """Have the compiler loaded, and compile what it needs for all programs: no way's first call pays for that.
+
+    On a card kernels are compiled in threads of this process: torch 2.11 compiles those it has other processes compile
+    a second time, one after the other, when it chooses among them.
+    """
+    if device == "cuda":
+        inductor_config.compile_threads = 1
     x = torch.ones(8, device=device)
     torch.compile(_twice)(x)
     forget_compiled()

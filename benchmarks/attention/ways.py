@@ -6,15 +6,23 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend
 from torch.nn.attention.flex_attention import flex_attention
+from torch.nn.functional import scaled_dot_product_attention
 
 import attn_mods as am
 from attn_mods import Recipe, backends
-from attn_mods.backends import plan
+from attn_mods.backends import Call, Needs, plan
 from attn_mods.backends.flex import TUNED_MODE
+from attn_mods.backends.sdpa import mask_form, matrix_of
+from attn_mods.dispatch import CallOptions
+
+PLAIN = "plain"
+"""As a backend's name: the rule of a score as its paper writes it."""
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 BASELINE = "flex_by_hand"
@@ -64,27 +72,78 @@ class Way(ABC):
 
 
 class OfBackend(Way):
-    """``attn_mods.attention`` held to one backend, as a user calls it."""
+    """``attn_mods.attention`` held to one backend, as a user calls it.
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    Args:
+        backend: Name of the backend.
+        suffix: What tells a call with options of the kernel apart.
+        options: Those options.
+    """
+
+    def __init__(self, backend: str, suffix: str = "", **options: Any) -> None:
+        self.backend = backend
+        self.name = backend + suffix
+        self.options = options
 
     def mode(self, device: str) -> str | None:
         """That of flex plans."""
-        return (TUNED_MODE if device == "cuda" else "default") if self.name == "flex" else None
+        return (TUNED_MODE if device == "cuda" else "default") if self.backend.startswith("flex") else None
 
     def refusal(self, task: Task) -> str | None:
         """What explain says."""
-        told = am.explain(task.q, task.k, task.v, task.recipe, q_offset=task.q_offset, backend=self.name)
-        return next((str(row.reason) for row in told.rows if row.backend == self.name and row.reason is not None), None)
+        if self.options and task.q.device.type == "cpu":
+            return "a kernel on a CPU has no such option"
+        asked: CallOptions = {"q_offset": task.q_offset, "kernel_options": self.options or None}
+        told = am.explain(task.q, task.k, task.v, task.recipe, backend=self.backend, **asked)
+        rows = (row for row in told.rows if row.backend == self.backend and row.reason is not None)
+        return next((str(row.reason) for row in rows), None)
 
     def prepared(self, task: Task) -> Attend:
         """A call of ``attention``: its checks, its caches and its BlockMask are the user's too."""
+        options = self.options or None
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            return am.attention(q, k, v, task.recipe, q_offset=task.q_offset, backend=self.name)
+            recipe, offset = task.recipe, task.q_offset
+            return am.attention(q, k, v, recipe, q_offset=offset, backend=self.backend, kernel_options=options)
 
         return attend
+
+
+class SdpaByDefault(Way):
+    """scaled_dot_product_attention with the kernel torch chooses, for what it has arguments for."""
+
+    name = "sdpa_default"
+
+    def refusal(self, task: Task) -> str | None:
+        """What the sdpa backends refuse one and all."""
+        told = am.explain(task.q, task.k, task.v, task.recipe, q_offset=task.q_offset)
+        reasons = [row.reason for row in told.rows if row.backend.startswith("sdpa_")]
+        return None if None in reasons else str(reasons[-1])
+
+    def prepared(self, task: Task) -> Attend:
+        """One call, its mask made beforehand."""
+        call = Call(task.q, task.k, task.v, _placed(task), Needs())
+        form = mask_form(call.recipe, call.shapes)
+        mask, empty = matrix_of(call, self.name) if form == "dense" else (None, None)
+        grouped = task.q.shape[1] != task.k.shape[1]
+
+        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            causal, scale = form == "causal", task.recipe.scale
+            out = scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=grouped)
+            return out if empty is None else out.masked_fill(empty, 0)
+
+        return attend
+
+    def kernel(self, task: Task) -> str:
+        """The kernel that torch chooses."""
+        call = Call(task.q, task.k, task.v, _placed(task), Needs())
+        form = mask_form(call.recipe, call.shapes)
+        mask, _ = matrix_of(call, self.name) if form == "dense" else (None, None)
+        grouped = task.q.shape[1] != task.k.shape[1]
+        chosen = torch._fused_sdp_choice(
+            task.q, task.k, task.v, mask, is_causal=form == "causal", scale=task.recipe.scale, enable_gqa=grouped
+        )
+        return SDPBackend(chosen).name.lower().removesuffix("_attention")
 
 
 class FlexByHand(Way):
@@ -108,6 +167,8 @@ class FlexByHand(Way):
         """A compiled function of its own."""
         lengths = task.q.shape[2], task.k.shape[2]
         keywords = task.recipe.flex_kwargs(*lengths, device=task.q.device, q_offset=task.q_offset)
+        placed = _placed(task)
+        keywords["score_mod"] = None if placed.score is None else placed.score.score_mod(PLAIN)
         grouped = task.q.shape[1] != task.k.shape[1]
         compiled = torch.compile(flex_attention, fullgraph=True, dynamic=False)
 
@@ -137,7 +198,7 @@ class Unfused(Way):
     def prepared(self, task: Task) -> Attend:
         """A compiled function of its own; rows that see nothing are shown every key, and set to 0."""
         q_len, kv_len = task.q.shape[2], task.k.shape[2]
-        placed = task.recipe.sized(task.q.shape[0], task.q.shape[1]).place(q_len, kv_len, task.q_offset)
+        placed = _placed(task)
         device = task.q.device
         bias = torch.zeros(1, 1, q_len, kv_len, device=device)
         if placed.score is not None:
@@ -145,7 +206,7 @@ class Unfused(Way):
             zeros = torch.zeros(1, task.q.shape[1], q_len, kv_len, dtype=torch.float64, device=device)
             bias = placed.score.dense(zeros, i, j).float()
         if placed.mask is not None:
-            bias = bias.masked_fill(~placed.mask.dense(q_len, kv_len), -math.inf)
+            bias = bias.masked_fill(~placed.mask.dense(q_len, kv_len).to(device), -math.inf)
         empty = (bias == -math.inf).all(-1, keepdim=True)
         bias = bias.masked_fill(empty, 0)
         scale = task.recipe.scale or 1 / math.sqrt(task.q.shape[3])
@@ -160,9 +221,20 @@ class Unfused(Way):
         return attend
 
 
+def _placed(task: Task) -> Recipe:
+    q_len, kv_len = task.q.shape[2], task.k.shape[2]
+    return task.recipe.sized(task.q.shape[0], task.q.shape[1]).place(q_len, kv_len, task.q_offset)
+
+
+TUNED = (OfBackend("flex", "_tma", USE_TMA=True), OfBackend("flex", "_prescaled", PRESCALE_QK=True))
+"""Options of the flex kernel that a caller may set: measured where they are asked for by name."""
+
 WAYS: dict[str, Way] = {
-    way.name: way for way in (*(OfBackend(each.name) for each in backends.ALL), FlexByHand(), Unfused())
+    way.name: way
+    for way in (*(OfBackend(each.name) for each in backends.ALL), SdpaByDefault(), FlexByHand(), Unfused(), *TUNED)
 }
+DEFAULT = tuple(name for name in WAYS if WAYS[name] not in TUNED)
+"""What is measured where none is asked for."""
 
 
 def forget_compiled() -> None:

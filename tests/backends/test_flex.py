@@ -196,4 +196,4 @@ def test_queries_that_overfill_the_decoding_kernel_go_to_the_main_one(
 ) -> None:
     q, k, v = (tensor.to("meta") for tensor in inputs(q_len, key_heads=key_heads))
     call = Call(q, k, v, Recipe(masks.Causal()), Needs(), kernel_options=options)
-    assert flex._kernel_options(call, masks.Causal().block_mask(q_len)) == expected
+    assert flex.FLEX.kernel_options(call, masks.Causal().block_mask(q_len)) == expected

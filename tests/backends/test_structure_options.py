@@ -112,7 +112,7 @@ def options_on_a_gpu(given: dict[str, Any] | None, needs: Needs = INFERENCE) -> 
         needs=needs,
         kernel_options=given,
     )
-    return flex._kernel_options(call, None)
+    return flex.FLEX.kernel_options(call, None)
 
 
 def test_flex_passes_them_beside_the_callers() -> None:
@@ -124,4 +124,4 @@ def test_flex_passes_them_beside_the_callers() -> None:
 
 def test_flex_passes_none_on_a_cpu() -> None:
     q, k, v = inputs(200)
-    assert flex._kernel_options(Call(q, k, v, Recipe.of(masks.Causal()), INFERENCE), None) is None
+    assert flex.FLEX.kernel_options(Call(q, k, v, Recipe.of(masks.Causal()), INFERENCE), None) is None

@@ -114,15 +114,8 @@ class TestAuto:
 
     def test_explain_shows_the_numbers(self) -> None:
         told = am.explain(*inputs(900, head_dim=64), masks.Causal())
-        measured = {row.backend: row.measured for row in told.rows}
-        assert measured == {
-            "flex": "2 ms",
-            "sdpa_cudnn": "not measured",
-            "sdpa_flash": "3 ms",
-            "sdpa_efficient": "not measured",
-            "sdpa_math": "1 ms",
-            "eager": "not measured",
-        }
+        measured = {row.backend: row.measured for row in told.rows if row.measured != "not measured"}
+        assert measured == {"flex": "2 ms", "sdpa_flash": "3 ms", "sdpa_math": "1 ms"}
         assert told.note == (
             "auto: the fastest of those measured on this card, by the nearest case: "
             "causal, 1,024 x 1,024, B=1 Hq=16 D=64, float32"

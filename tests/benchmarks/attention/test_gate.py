@@ -42,7 +42,7 @@ def test_wrong_gradients() -> None:
 
 def test_long_sequences_are_checked_on_shorter_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Gate(SMALL, "cpu").is_shortened
-    monkeypatch.setattr(gate_module, "LENGTH", 32)
+    monkeypatch.setitem(gate_module.LONGEST, "cpu", 32)
     gate = Gate(SMALL, "cpu")
     assert gate.is_shortened
     assert gate.task(False).q.shape == (1, 2, 32, 16)

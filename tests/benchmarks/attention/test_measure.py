@@ -111,7 +111,7 @@ def test_parameters_that_do_not_fit_are_records_too() -> None:
 
 
 def test_a_shorter_check_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "LENGTH", 32)
+    monkeypatch.setitem(gate.LONGEST, "cpu", 32)
     rows = measured({"mine": Changed(), "off": OffByALittle()}, monkeypatch)
     assert {row["gate"]["length"] for row in rows} == {32}
     assert set(statuses(rows, "off").values()) == {"wrong"}

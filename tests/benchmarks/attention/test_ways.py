@@ -25,7 +25,14 @@ def task(name: str, training: bool = False) -> Task:
 
 
 def test_ways_are_the_backends_and_what_is_written_by_hand() -> None:
-    assert [*WAYS] == [*(each.name for each in backends.ALL), BASELINE, "unfused"]
+    assert [*WAYS] == [
+        *(each.name for each in backends.ALL),
+        "sdpa_default",
+        BASELINE,
+        "unfused",
+        "flex_tma",
+        "flex_prescaled",
+    ]
     assert all(name == way.name for name, way in WAYS.items())
 
 
@@ -63,4 +70,12 @@ def test_reasons(name: str, recipe: str, training: bool, reason: str) -> None:
 
 def test_modes() -> None:
     assert WAYS["flex"].mode("cuda") == "max-autotune-no-cudagraphs"
-    assert {name for name, way in WAYS.items() if way.mode("cpu")} == {"flex", BASELINE, "unfused"}
+    compiled = {name for name, way in WAYS.items() if way.mode("cpu")}
+    assert compiled == {
+        "flex",
+        "flex_flash",
+        "flex_tma",
+        "flex_prescaled",
+        BASELINE,
+        "unfused",
+    }

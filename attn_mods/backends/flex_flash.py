@@ -1,0 +1,95 @@
+"""flex_flash: compiled flex_attention on the FlashAttention-4 kernel, which skips blocks and runs any rule.
+
+From the package flash-attn-4 (flex_attention's BACKEND="FLASH"). Four facts shape it:
+
+- The kernel holds lengths and captured numbers as constants, and torch refuses symbols: each of them has a plan.
+- Its backward takes no gradient of lse, and none of what a rule captures.
+- torch 2.11 takes its lse for a logarithm to base 2, which it is not, and scales it by ln 2.
+- It ignores the lists of a BlockMask whose rule keeps everything: one that was handed in without a mask is refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from attn_mods.backends.base import Call, Needs, Reason, Shapes
+from attn_mods.backends.flash4 import MODULE, NEWEST_UNSUPPORTED
+from attn_mods.backends.flash_form import HALF
+from attn_mods.backends.flex import TUNED_MODE, Flex, plan_key
+from attn_mods.backends.packages import installed
+from attn_mods.backends.plan import plan_for, run_plan
+from attn_mods.bare_block_mask import Listed
+from attn_mods.function_state import leaves
+from attn_mods.recipe import Recipe
+
+WIDEST = 128
+FEWEST_QUERIES = 2
+"""A single query goes to torch's decoding kernel, which is another backend's."""
+
+SCALES_LSE = "stats_are_log2" not in inspect.getsource(flex_attention)
+
+
+class FlexFlash(Flex):
+    """torch.compile(flex_attention) with BACKEND="FLASH"."""
+
+    name = "flex_flash"
+
+    def limits(
+        self, recipe: Recipe, shapes: Shapes, dtype: torch.dtype, device: torch.device, needs: Needs
+    ) -> Reason | None:
+        """All recipes in half types on CUDA whose gradients the kernel has."""
+        if device.type != "cuda":
+            return Reason(f"flex_attention has no FLASH kernel on {device.type}")
+        if dtype not in HALF:
+            return Reason(f"the FLASH kernel needs float16 or bfloat16, got {dtype}")
+        if max(shapes.head_dim, shapes.value_dim) > WIDEST or shapes.head_dim % 8 or shapes.value_dim % 8:
+            return Reason(f"the FLASH kernel needs head dimensions of at most {WIDEST}, multiples of 8")
+        if shapes.q_len < FEWEST_QUERIES:
+            return Reason("the FLASH kernel is not for a single query")
+        if needs.invariant or needs.kernel_options:
+            return Reason("the FLASH kernel has no kernel_options")
+        if needs.compiling:
+            return Reason("inside torch.compile lengths may be symbols, which the FLASH kernel does not take")
+        if needs.training and (needs.lse or recipe.sink is not None):
+            return Reason("the lse of the FLASH kernel has no gradient, which a returned lse or a sink needs")
+        if needs.parameter_gradients:
+            return Reason("the FLASH kernel has no gradients of what a score captures")
+        if isinstance(recipe.mask, Listed):
+            return Reason("the FLASH kernel ignores the lists of a BlockMask whose rule keeps everything")
+        if not installed(MODULE):
+            return Reason("flash-attn-4 is not installed")
+        if torch.cuda.get_device_capability(device)[0] <= NEWEST_UNSUPPORTED:
+            return Reason("FlashAttention-4 is for cards of compute capability 9.0 and later")
+        return None
+
+    def form(self, q: Tensor) -> str:
+        """One for this kernel."""
+        return self.name
+
+    def run_compiled(self, call: Call, *arguments: Any) -> tuple[Tensor, Tensor | None]:
+        """Run the plan of these arguments, lengths and captured numbers included."""
+        q, k, v, score_mod, block_mask, *others = arguments
+        numbers = tuple(
+            leaf
+            for rule in (score_mod, None if block_mask is None else block_mask.mask_mod)
+            for leaf in leaves(rule)
+            if isinstance(leaf, (bool, int, float))
+        )
+        lengths = q.shape[2], k.shape[2]
+        key = self.name, plan_key(*arguments), q.shape[0], lengths, numbers
+        plan = plan_for(key, TUNED_MODE, lengths)
+        out, lse = run_plan(call.recipe.name, plan, q, k, v, score_mod, block_mask, *others)
+        return out, lse / math.log(2) if lse is not None and SCALES_LSE else lse
+
+    def kernel_options(self, call: Call, block_mask: BlockMask | None) -> dict[str, Any] | None:
+        """The kernel's name."""
+        return {"BACKEND": "FLASH"}
+
+
+FLEX_FLASH = FlexFlash()

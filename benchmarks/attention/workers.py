@@ -1,0 +1,99 @@
+"""One process a group, several at a time: most of a run is compiling, which need not wait for its turn on the card.
+
+A group that takes its process with it, as a failed kernel may, leaves the others as they are, and records that say so.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.context import SpawnContext, SpawnProcess
+from pathlib import Path
+from typing import Any
+
+from benchmarks.attention import measure
+from benchmarks.attention.cases import Group
+from benchmarks.attention.measure import Limits
+from benchmarks.attention.turns import Turns, choose_kernels_in_turn
+
+Row = dict[str, Any]
+WAIT_SECONDS = 0.5
+
+
+@dataclass
+class Workers:
+    """The processes of one run.
+
+    Attributes:
+        ways: What is measured of each group.
+        device: "cuda" or "cpu".
+        limits: How long things may take.
+        jobs: Processes at a time.
+    """
+
+    ways: Sequence[str]
+    device: str
+    limits: Limits
+    jobs: int
+    _context: SpawnContext = field(default_factory=lambda: multiprocessing.get_context("spawn"))
+
+    def rows(self, groups: Sequence[Group], end: float) -> Iterator[tuple[Group, Row | None]]:
+        """Each record when it is known, and None for a group that is done; no group is begun after ``end``.
+
+        Args:
+            groups: What is measured, in this order.
+            end: On the clock of ``time.perf_counter``.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            yield from self._rows(list(groups), end, Turns(Path(folder)))
+
+    def _rows(self, left: list[Group], end: float, turns: Turns) -> Iterator[tuple[Group, Row | None]]:
+        told: Any = self._context.Queue()
+        running: dict[int, tuple[Group, SpawnProcess]] = {}
+        known: dict[int, list[Row]] = {}
+        number = 0
+        while running or (left and time.perf_counter() < end):
+            while left and len(running) < self.jobs and time.perf_counter() < end:
+                group = left.pop(0)
+                arguments = number, group, tuple(self.ways), self.device, self.limits, turns, told
+                process = self._context.Process(target=_work, args=arguments, daemon=True)
+                process.start()
+                running[number], known[number] = (group, process), []
+                number += 1
+            ended = [each for each, (_, process) in running.items() if not process.is_alive()]
+            for each, row in _told(told):  # after asking who has ended: what they told is in the queue by now
+                known[each].append(row)
+                yield running[each][0], row
+            for each in ended:
+                group, process = running.pop(each)
+                for row in self._missing(group, known.pop(each), process.exitcode):
+                    yield group, row
+                yield group, None
+
+    def _missing(self, group: Group, rows: Sequence[Row], code: int | None) -> Iterator[Row]:
+        """Records of what a process did not come to."""
+        there = {(row["backend"], row["what"]) for row in rows}
+        for way, what in sorted(measure.expected_rows(self.ways) - there):
+            yield measure.failed_row(group, way, what, self.device, f"its process ended with code {code}")
+
+
+def _told(told: Any) -> Iterator[tuple[int, Row]]:
+    try:
+        yield told.get(timeout=WAIT_SECONDS)
+        while True:
+            yield told.get(timeout=0.05)
+    except queue.Empty:
+        return
+
+
+def _work(number: int, group: Group, ways: Sequence[str], device: str, limits: Limits, turns: Turns, told: Any) -> None:
+    with turns.beside_others():
+        measure.warm_up(device)
+    if device == "cuda":
+        choose_kernels_in_turn(turns)
+    for row in measure.rows_of(group, ways, device, limits, turns):
+        told.put((number, row))

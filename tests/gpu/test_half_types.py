@@ -1,0 +1,147 @@
+"""Backends in half types on a card: output, lse and gradients of what they claim, by the two-errors rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import attn_mods as am
+from attn_mods import Recipe, backends, masks, registry, scores
+from attn_mods.backend_checks import Problem, check_gradients, check_lse, check_output
+from attn_mods.backends import Needs, Shapes
+from attn_mods.backends.packages import installed
+
+pytestmark = [
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS:UserWarning"),
+]
+
+UNCOMPILED = [backend.name for backend in backends.ALL if not backend.name.startswith("flex")]
+LENGTH = 300
+CLAIMED = {
+    "sdpa_cudnn": {"causal", "full"},
+    "varlen": {"causal", "document", "document_causal", "sliding_window"},
+    "nested": {"document", "document_causal"},
+    "flash3": {"causal", "document", "document_causal"},
+    "flash4": {"causal", "document", "document_causal", "sliding_window"},
+}
+"""What these must compute at least, where they are installed."""
+
+PACKAGES = {"flash3": "fa3_fwd_interface", "flash4": "flash_attn.cute", "flex_flash": "flash_attn.cute"}
+
+
+def skip_if_not_installed(backend: str) -> None:
+    """Skip a test of a package that is not there."""
+    package = PACKAGES.get(backend)
+    if package is not None and not installed(package):
+        pytest.skip(f"{package} is not installed")
+
+
+def claims(backend: str, problem: Problem, needs: Needs) -> bool:
+    """Whether the backend says that it computes this."""
+    recipe = problem.recipe.sized(problem.q.shape[0], problem.q.shape[1])
+    placed = recipe.place(problem.q.shape[2], problem.k.shape[2], problem.q_offset)
+    shapes = Shapes.of(problem.q, problem.k, problem.v)
+    return backends.get(backend).supports(placed, shapes, problem.q.dtype, problem.q.device, needs) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("backend", UNCOMPILED)
+def test_every_entry(backend: str, dtype: torch.dtype, record_property: Callable[[str, object], None]) -> None:
+    skip_if_not_installed(backend)
+    if backend == "flash3" and dtype == torch.float16:
+        pytest.skip("this build of FlashAttention-3 has no float16")
+    computed, rows = set(), []
+    for name in am.names(kind="mask"):
+        for case, made in registry.info(name).cases.items():
+            q_len, kv_len = (made.lengths or ((LENGTH, LENGTH),))[0]
+            problem = Problem.of(made.make(q_len, kv_len, "cuda"), q_len, kv_len, dtype, "cuda")
+            where = f"{name} {case}"
+            if claims(backend, problem, Needs()):
+                computed.add(name)
+                rows.append(check_output(where, backend, problem))
+            if claims(backend, problem, Needs(lse=True)):
+                rows.append(check_lse(where, backend, problem))
+            if claims(backend, problem, Needs(input_gradients=True)):
+                rows.append(check_gradients(where, backend, problem, parameters=False))
+    assert computed >= CLAIMED.get(backend, set())
+    assert not [row for row in rows if row.outcome != "ok"], [row for row in rows if row.outcome != "ok"]
+    record_property(f"half types, {backend}", len(rows))
+
+
+@pytest.mark.parametrize("backend", ["varlen", "flash3", "flash4"])
+@pytest.mark.parametrize("lengths", [(1, 300), (40, 300), (300, 300), (300, 40)], ids=str)
+@pytest.mark.parametrize("mask", [masks.Causal(), masks.SlidingWindow(50), masks.WindowSymmetric(20)], ids=str)
+def test_aligned_as_the_recipe_is(mask: am.Mask, lengths: tuple[int, int], backend: str) -> None:
+    skip_if_not_installed(backend)
+    q_len, kv_len = lengths
+    q, k, v = (torch.randn(2, 4, n, 64, device="cuda", dtype=torch.bfloat16) for n in (q_len, kv_len, kv_len))
+    problem = Problem(Recipe(mask), q, k, v, max(0, kv_len - q_len))
+    lacks_window = backend == "flash3" and not isinstance(mask, masks.Causal)
+    assert claims(backend, problem, Needs()) == (q_len <= kv_len and not lacks_window)
+    if claims(backend, problem, Needs()):
+        rows = [check(str(lengths), backend, problem) for check in (check_output, check_lse)]
+        assert not [row for row in rows if row.outcome != "ok"], rows
+
+
+@pytest.mark.parametrize("backend", ["varlen", "nested", "flash3", "flash4"])
+def test_many_documents(backend: str) -> None:
+    skip_if_not_installed(backend)
+    lengths = [1, 0, 300, 17, 128, 0, 129]
+    recipe = Recipe(masks.Document.from_lengths(lengths, "cuda") & masks.Causal())
+    problem = Problem.of(recipe, sum(lengths), sum(lengths), torch.bfloat16, "cuda")
+    rows = [check_output("documents", backend, problem)]
+    if claims(backend, problem, Needs(lse=True)):
+        rows.append(check_lse("documents", backend, problem))
+    if claims(backend, problem, Needs(input_gradients=True)):
+        rows.append(check_gradients("documents", backend, problem, parameters=False))
+    assert not [row for row in rows if row.outcome != "ok"], rows
+    assert len(rows) == {"varlen": 3, "nested": 2, "flash3": 2, "flash4": 3}[backend]
+
+
+@pytest.mark.parametrize("backend", ["varlen", "flash3", "flash4"])
+@pytest.mark.parametrize("mask", [masks.Causal(), masks.SlidingWindow(9)], ids=str)
+def test_with_a_sink(mask: am.Mask, backend: str) -> None:
+    skip_if_not_installed(backend)
+    recipe = Recipe(mask, sink=torch.tensor([-2.0, 0.0, 2.0, -torch.inf], device="cuda"))
+    problem = Problem.of(recipe, LENGTH, LENGTH, torch.bfloat16, "cuda")
+    if not claims(backend, problem, Needs()):
+        assert backend == "flash3" and not isinstance(mask, masks.Causal)
+        return
+    rows = [check_output("sink", backend, problem), check_lse("sink", backend, problem)]
+    if backend == "flash4":
+        finite = Recipe(mask, sink=torch.tensor([-2.0, 0.0, 2.0, 1.0], device="cuda"))
+        learned = Problem.of(finite, LENGTH, LENGTH, torch.bfloat16, "cuda")
+        rows.append(check_gradients("sink", backend, learned, parameters=True))
+    assert not [row for row in rows if row.outcome != "ok"], rows
+
+
+@pytest.mark.parametrize("backend", ["flash3", "flash4", "flex", "flex_flash"])
+@pytest.mark.parametrize("cap", [5.0, 50.0])
+def test_softcap(cap: float, backend: str) -> None:
+    skip_if_not_installed(backend)
+    problem = Problem.of(Recipe(masks.Causal(), scores.Softcap(cap)), LENGTH, LENGTH, torch.bfloat16, "cuda")
+    rows = [check_output("softcap", backend, problem), check_lse("softcap", backend, problem)]
+    if backend != "flash3":
+        rows.append(check_gradients("softcap", backend, problem, parameters=False))
+    assert not [row for row in rows if row.outcome != "ok"], rows
+
+
+@pytest.mark.parametrize("name", am.names(kind="mask") + am.names(kind="score"))
+def test_every_entry_on_the_flash_kernel_of_flex(name: str, record_property: Callable[[str, object], None]) -> None:
+    skip_if_not_installed("flex_flash")
+    rows, refused = [], 0
+    for case, made in registry.info(name).cases.items():
+        q_len, kv_len = (made.lengths or ((LENGTH, LENGTH),))[0]
+        problem = Problem.of(made.make(q_len, kv_len, "cuda"), q_len, kv_len, torch.bfloat16, "cuda")
+        if not claims("flex_flash", problem, Needs(input_gradients=True)):
+            refused += 1
+            continue
+        rows.append(check_output(case, "flex_flash", problem))
+        rows.append(check_lse(case, "flex_flash", problem))
+        rows.append(check_gradients(case, "flex_flash", problem, parameters=False))
+    assert not [row for row in rows if row.outcome != "ok"], [row for row in rows if row.outcome != "ok"]
+    record_property("FLASH kernel of flex", len(rows))
+    record_property("refused by the FLASH kernel of flex", refused)
