@@ -18,6 +18,7 @@ from attn_mods.call_checks import check_call, check_device, check_sizes, check_t
 from attn_mods.explanation import NOT_MEASURED, Explanation, Row
 from attn_mods.mask import Mask, Offset
 from attn_mods.preflight import check_user_functions
+from attn_mods.prepared_calls import keep, kept, signature_of
 from attn_mods.recipe import Recipe
 from attn_mods.score import Score
 from attn_mods.tuning import Measured, nearest, table_for
@@ -112,30 +113,33 @@ def attention(
             numbers, texts and None.
         RuntimeError: torch's recompile limit is reached.
     """
-    call = _checked(
-        q,
-        k,
-        v,
-        recipe,
-        q_offset=q_offset,
-        block_mask=block_mask,
-        return_lse=return_lse,
-        kernel_options=kernel_options,
-        invariant=invariant,
-    )
-    candidates = _candidates(call, backend)
-    chosen = _first(candidates, call)
-    if chosen is None:
-        listed = candidates if backend != "auto" else backends.ALL
-        reasons = "; ".join([_why_not(each, call) for each in listed])
-        remedy = "see attn_mods.explain for what each backend computes"
-        checks.fail(call.recipe.name, "a backend must compute exactly this", f"none ({reasons})", remedy)
-    with torch.autocast(call.q.device.type, enabled=False):
-        out, lse = chosen.run(call)
+    signature = None
+    if q_offset is None and block_mask is None and kernel_options is None:
+        signature = signature_of(recipe, q, k, v, return_lse, backend, invariant)
+    runner = None if signature is None else kept(signature)
+    if runner is not None:
+        out, lse = runner(q, k, v)
+    else:
+        call = _checked(
+            q,
+            k,
+            v,
+            recipe,
+            q_offset=q_offset,
+            block_mask=block_mask,
+            return_lse=return_lse,
+            kernel_options=kernel_options,
+            invariant=invariant,
+        )
+        chosen = _chosen(call, backend)
+        if signature is not None:
+            keep(signature, recipe, chosen.prepared(call))
+        with torch.autocast(call.q.device.type, enabled=False):
+            out, lse = chosen.run(call)
     if not return_lse:
         return out
     if lse is None:
-        raise RuntimeError(f"{chosen.name}: no lse was computed; please report this")
+        raise RuntimeError(f"{backend}: no lse was computed; please report this")
     return out, lse
 
 
@@ -272,6 +276,22 @@ def _with_block_mask(recipe: Recipe, block_mask: BlockMask | None, q: Tensor, kv
         return recipe
     check_bare_block_mask(recipe.name, block_mask, lengths, sizes, q.device)
     return replace(recipe, mask=Listed(block_mask))
+
+
+def _chosen(call: Call, backend: str) -> Backend:
+    """The backend that runs a call.
+
+    Raises:
+        ValueError: None computes it exactly.
+    """
+    candidates = _candidates(call, backend)
+    chosen = _first(candidates, call)
+    if chosen is None:
+        listed = candidates if backend != "auto" else backends.ALL
+        reasons = "; ".join([_why_not(each, call) for each in listed])
+        remedy = "see attn_mods.explain for what each backend computes"
+        checks.fail(call.recipe.name, "a backend must compute exactly this", f"none ({reasons})", remedy)
+    return chosen
 
 
 def _candidates(call: Call, backend: str) -> list[Backend]:

@@ -50,8 +50,8 @@ class Score(Parameterised):
         """The rule as FlexAttention takes it.
 
         Args:
-            backend: Name of the backend that will run it, for which a score may have a form of its own; "flex_half"
-                is flex on a GPU in float16 or bfloat16, where a form need be no more exact than those.
+            backend: Name of the backend that will run it, for which a score may have a form of its own;
+                "flex_float16" and "flex_bfloat16" are flex on a GPU, where a form need be no more exact than those.
         """
         raise NotImplementedError(f"{type(self).__name__} must define score_mod()")
 

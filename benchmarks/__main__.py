@@ -97,7 +97,8 @@ def main() -> None:
 )
 @click.option("--backends", help="Only these ways to compute attention, separated by commas.")
 @click.option("--mask", "masks", multiple=True, type=click.Choice(MASK_NAMES), help="Only this block mask; repeatable.")
-@click.option("--length", "lengths", multiple=True, type=click.IntRange(1), help="Of block masks; repeatable.")
+@click.option("--case", "cases", multiple=True, help="In place of the suite's; repeatable.")
+@click.option("--length", "lengths", multiple=True, type=click.IntRange(1), help="In place of the suite's; repeatable.")
 @click.option("--method", "methods", multiple=True, type=click.Choice(METHOD_NAMES), help="Of block masks; repeatable.")
 @click.option("--jobs", type=click.IntRange(1), default=1, help="Recipes and shapes compiled at a time; one is timed.")
 @click.option("--budget", type=float, help="Seconds after which nothing more is begun.")
@@ -105,7 +106,13 @@ def main() -> None:
 @click.option("--commit", help="What to record where the code lies without its git folder.")
 @click.option("--out", type=click.Path(path_type=Path), help="File to write as it goes; .jsonl or .jsonl.gz.")
 def run(
-    names: tuple[str, ...], everything: bool, backends: str | None, jobs: int, out: Path | None, **options: Any
+    names: tuple[str, ...],
+    everything: bool,
+    backends: str | None,
+    cases: tuple[str, ...],
+    jobs: int,
+    out: Path | None,
+    **options: Any,
 ) -> None:
     """Measure attention of the entries NAMES in every way that computes them, each checked before it is timed.
 
@@ -116,21 +123,20 @@ def run(
         raise click.UsageError("name what to measure, or give --all; attn-mods list shows the entries")
     of_block_masks = [name for name in BLOCK_MASKS if name in names]
     if of_block_masks:
-        if len(names) > 1 or backends is not None or jobs > 1:
-            message = (
-                f"{of_block_masks[0]} is measured by itself, one after the other, and with --method, not --backends"
-            )
-            raise click.UsageError(message)
+        if len(names) > 1 or backends is not None or cases or jobs > 1:
+            raise click.UsageError(f"{of_block_masks[0]} is measured by itself, with --mask, --length and --method")
         _run_block_masks(names[0], out, **options)
         return
-    if options["masks"] or options["lengths"] or options["methods"]:
-        raise click.UsageError(f"--mask, --length and --method are for {' and '.join(BLOCK_MASKS)}")
+    if options["masks"] or options["methods"]:
+        raise click.UsageError(f"--mask and --method are for {' and '.join(BLOCK_MASKS)}")
     choice = attention.Choice(
         names,
         options["suite"],
         tuple(backends.split(",")) if backends else (),
         ATTENTION_BUDGET if options["budget"] is None else options["budget"],
         options["device"] or ("cuda" if torch.cuda.is_available() else "cpu"),
+        cases,
+        options["lengths"],
         jobs,
     )
     attention.run(choice, _header(choice.command, options["commit"]), out)

@@ -36,7 +36,7 @@ LAYERS = (
     {"preflight", "recipe", "registry", "sink"},
     {"call_checks"},
     {"backends", "oracle"},
-    {"entry_checks", "explanation", "tuning"},
+    {"entry_checks", "explanation", "prepared_calls", "tuning"},
     {"dispatch"},
     {"backend_checks", "nn", "work"},
     {"verification"},

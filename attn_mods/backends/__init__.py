@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from attn_mods import checks
-from attn_mods.backends.base import Backend, Call, Needs, Reason, Shapes
+from attn_mods.backends.base import Backend, Call, Needs, Reason, Runner, Shapes
 from attn_mods.backends.eager import EAGER
 from attn_mods.backends.flash3 import FLASH3
 from attn_mods.backends.flash4 import FLASH4
@@ -41,7 +41,7 @@ ORDER: dict[str, Order] = {
 }
 OTHER_DEVICES: Order = ((FLEX,), (EAGER, SDPA_MATH))
 
-__all__ = ["ALL", "Backend", "Call", "Needs", "Reason", "Shapes", "get", "in_order"]
+__all__ = ["ALL", "Backend", "Call", "Needs", "Reason", "Runner", "Shapes", "get", "in_order"]
 
 
 def get(name: str) -> Backend:

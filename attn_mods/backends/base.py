@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -94,6 +94,10 @@ class Call:
         return Shapes.of(self.q, self.k, self.v)
 
 
+Runner = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
+"""q, k and v to out and lse, as ``Backend.run`` gives them."""
+
+
 class Backend(ABC):
     """One way to compute attention.
 
@@ -123,6 +127,13 @@ class Backend(ABC):
         Returns:
             out [B, Hq, q_len, Dv] in the dtype of q, and lse [B, Hq, q_len] if the call needs it.
         """
+
+    def prepared(self, call: Call) -> Runner:
+        """``run`` for calls that differ from a supported one in the values of q, k and v alone.
+
+        It is used while no tensor of the recipe changes.
+        """
+        return lambda q, k, v: self.run(replace(call, q=q, k=k, v=v))
 
     def is_dense(self, recipe: Recipe, shapes: Shapes) -> bool:
         """Whether it would hold a q_len x kv_len matrix: "auto" takes such a backend last."""

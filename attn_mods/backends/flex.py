@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import platform
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
-from attn_mods.backends.base import Backend, Call, Needs, Reason, Shapes
+from attn_mods.backends.base import Backend, Call, Needs, Reason, Runner, Shapes
 from attn_mods.backends.block_mask_cache import block_mask_for, block_mask_in_graph, holds_function, of_any_length
 from attn_mods.backends.cpu_kernel import mend_cpu_kernel
-from attn_mods.backends.plan import call_flex, plan_for, run_plan
+from attn_mods.backends.plan import Plan, call_flex, plan_for, run_plan
 from attn_mods.backends.sink_key import ScoreWithSinkKey, with_sink_key
 from attn_mods.backends.structure_options import structure_options
 from attn_mods.block_mask import has_full_blocks
@@ -83,40 +84,79 @@ class Flex(Backend):
         if call.q.device.type == "cpu":
             mend_cpu_kernel()
             call = with_sink_key(call)
+        if call.needs.compiling:
+            return self._in_graph(call)
+        return self._planned(call)(call.q, call.k, call.v)
+
+    def prepared(self, call: Call) -> Runner:
+        """The plan is looked for again only where the mask gives other lists or the score another rule."""
+        has_sink_key = call.q.device.type == "cpu" and call.recipe.sink is not None  # k and v get it in each call
+        if call.needs.compiling or call.needs.parameter_gradients or has_sink_key:
+            return super().prepared(call)
+        return self._planned(call)
+
+    def _planned(self, call: Call) -> Runner:
+        recipe, needs = call.recipe, call.needs
+        return_lse = needs.lse or recipe.sink is not None
+        last: _Last | None = None
+
+        def run(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor | None]:
+            nonlocal last
+            if not needs.input_gradients:
+                q, k, v = q.detach(), k.detach(), v.detach()
+            block_mask = _block_mask(call)
+            score_mod = None if recipe.score is None else _score_mod(recipe.score, self.form(q))
+            found = last  # another thread may put its own there
+            if found is None or not found.is_of(block_mask, score_mod):
+                options = self.kernel_options(call, block_mask)
+                plan = self.plan(call, q, k, v, score_mod, block_mask, recipe.scale, return_lse, options)
+                found = last = _Last(plan, options, score_mod, None if block_mask is None else weakref.ref(block_mask))
+            if (
+                block_mask is not None
+                and block_mask is not call.block_mask
+                and self.is_for_any_length(found.plan, q, k)
+            ):
+                block_mask = of_any_length(block_mask)
+            arguments = q, k, v, score_mod, block_mask, recipe.scale, return_lse, found.options
+            return self.finished(call, *run_plan(recipe.name, found.plan, *arguments))
+
+        return run
+
+    def _in_graph(self, call: Call) -> tuple[Tensor, Tensor | None]:
         recipe, needs = call.recipe, call.needs
         q, k, v = (call.q, call.k, call.v) if needs.input_gradients else (t.detach() for t in (call.q, call.k, call.v))
-        if needs.compiling and q.device.type == "cpu":
+        if q.device.type == "cpu":
             # The CPU kernel (torch 2.13) reads views made in the same graph as if they began at their storage.
             q, k, v = (realised(tensor) for tensor in (q, k, v))
         block_mask = _block_mask(call)
         score_mod = None if recipe.score is None else _score_mod(recipe.score, self.form(q))
         return_lse = needs.lse or recipe.sink is not None
         options = self.kernel_options(call, block_mask)
-        arguments = (q, k, v, score_mod, block_mask, recipe.scale, return_lse, options)
-        if needs.compiling:
-            out, lse = call_flex(*arguments)
-            if out.device.type == "cpu":
-                out = realised(out)  # the CPU kernel (torch 2.13) cannot have what follows it fused into it
-        else:
-            out, lse = self.run_compiled(call, *arguments)
-        if recipe.sink is not None and lse is not None:
-            out = apply_sink(out, lse, recipe.sink)
-        return out, lse if needs.lse else None
+        out, lse = call_flex(q, k, v, score_mod, block_mask, recipe.scale, return_lse, options)
+        if out.device.type == "cpu":
+            out = realised(out)  # the CPU kernel (torch 2.13) cannot have what follows it fused into it
+        return self.finished(call, out, lse)
+
+    def finished(self, call: Call, out: Tensor, lse: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """What the kernel returned, with the sink."""
+        if call.recipe.sink is not None and lse is not None:
+            out = apply_sink(out, lse, call.recipe.sink)
+        return out, lse if call.needs.lse else None
 
     def form(self, q: Tensor) -> str:
         """Which form of a score's rule is run: that for half types may be a little less exact than float32."""
-        return "flex_half" if q.device.type != "cpu" and q.dtype != torch.float32 else self.name
+        is_half = q.device.type != "cpu" and q.dtype != torch.float32
+        return f"{self.name}_{str(q.dtype).removeprefix('torch.')}" if is_half else self.name
 
-    def run_compiled(self, call: Call, *arguments: Any) -> tuple[Tensor, Tensor | None]:
-        """Run the plan of these arguments of ``call_flex``; at other lengths than its first with lists for any."""
-        q, k, v, score_mod, block_mask, *others = arguments
+    def plan(self, call: Call, *arguments: Any) -> Plan:
+        """The plan of these arguments of ``call_flex``."""
+        q, k = arguments[:2]
         mode = None if q.device.type == "cpu" or call.needs.invariant else TUNED_MODE
-        lengths = q.shape[2], k.shape[2]
-        plan = plan_for((mode, plan_key(*arguments)), mode, lengths)
-        is_own = block_mask is not None and block_mask is not call.block_mask
-        if is_own and lengths != plan.first_lengths:
-            block_mask = of_any_length(block_mask)
-        return run_plan(call.recipe.name, plan, q, k, v, score_mod, block_mask, *others)
+        return plan_for((mode, plan_key(*arguments)), mode, (q.shape[2], k.shape[2]))
+
+    def is_for_any_length(self, plan: Plan, q: Tensor, k: Tensor) -> bool:
+        """Whether a plan was compiled for other lengths, and so takes lists for any."""
+        return (q.shape[2], k.shape[2]) != plan.first_lengths
 
     def kernel_options(self, call: Call, block_mask: BlockMask | None) -> dict[str, Any] | None:
         """The caller's options and those that are true of the lists."""
@@ -128,6 +168,21 @@ class Flex(Backend):
             elif "BACKEND" not in asked and block_mask is not None and _overfills_a_tile(call.shapes, block_mask):
                 own["FORCE_USE_FLEX_ATTENTION"] = True
         return {**own, **asked} or None
+
+
+@dataclass(frozen=True)
+class _Last:
+    """What the last call of a prepared run used."""
+
+    plan: Plan
+    options: dict[str, Any] | None
+    score_mod: ScoreMod | None
+    lists: weakref.ref[BlockMask] | None
+
+    def is_of(self, block_mask: BlockMask | None, score_mod: ScoreMod | None) -> bool:
+        """Whether it serves these lists and this rule."""
+        lists = None if self.lists is None else self.lists()
+        return lists is block_mask and score_mod is self.score_mod
 
 
 def _cpu_limits(needs: Needs) -> Reason | None:

@@ -23,7 +23,7 @@ from attn_mods.backends.flash4 import MODULE, NEWEST_UNSUPPORTED
 from attn_mods.backends.flash_form import HALF
 from attn_mods.backends.flex import TUNED_MODE, Flex, plan_key
 from attn_mods.backends.packages import installed
-from attn_mods.backends.plan import plan_for, run_plan
+from attn_mods.backends.plan import Plan, plan_for
 from attn_mods.bare_block_mask import Listed
 from attn_mods.function_state import leaves
 from attn_mods.recipe import Recipe
@@ -72,20 +72,17 @@ class FlexFlash(Flex):
         """One for this kernel."""
         return self.name
 
-    def run_compiled(self, call: Call, *arguments: Any) -> tuple[Tensor, Tensor | None]:
-        """Run the plan of these arguments, lengths and captured numbers included."""
-        q, k, v, score_mod, block_mask, *others = arguments
-        numbers = tuple(
-            leaf
-            for rule in (score_mod, None if block_mask is None else block_mask.mask_mod)
-            for leaf in leaves(rule)
-            if isinstance(leaf, (bool, int, float))
-        )
+    def plan(self, call: Call, *arguments: Any) -> Plan:
+        """The plan of these arguments, lengths and captured numbers included."""
+        q, k, _, score_mod, block_mask, *_ = arguments
+        rules = score_mod, None if block_mask is None else block_mask.mask_mod
+        numbers = tuple(leaf for rule in rules for leaf in leaves(rule) if isinstance(leaf, (bool, int, float)))
         lengths = q.shape[2], k.shape[2]
-        key = self.name, plan_key(*arguments), q.shape[0], lengths, numbers
-        plan = plan_for(key, TUNED_MODE, lengths)
-        out, lse = run_plan(call.recipe.name, plan, q, k, v, score_mod, block_mask, *others)
-        return out, lse / math.log(2) if lse is not None and SCALES_LSE else lse
+        return plan_for((self.name, plan_key(*arguments), q.shape[0], lengths, numbers), TUNED_MODE, lengths)
+
+    def finished(self, call: Call, out: Tensor, lse: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The lse in natural logarithms, which torch 2.11 scales once too often."""
+        return super().finished(call, out, lse / math.log(2) if lse is not None and SCALES_LSE else lse)
 
     def kernel_options(self, call: Call, block_mask: BlockMask | None) -> dict[str, Any] | None:
         """The kernel's name."""

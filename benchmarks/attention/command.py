@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,8 @@ class Choice:
         ways: Ways to compute; every one if empty.
         budget: Seconds after which no group is begun.
         device: "cuda" or "cpu".
+        cases: Cases in place of the suite's; the suite's own if empty.
+        lengths: Numbers of tokens in place of the suite's; the suite's own if empty.
         jobs: Groups that are compiled at a time, each in a process of its own; 1 is one after the other, in this one.
     """
 
@@ -43,6 +46,8 @@ class Choice:
     ways: tuple[str, ...]
     budget: float
     device: str
+    cases: tuple[str, ...] = ()
+    lengths: tuple[int, ...] = ()
     jobs: int = 1
 
     def __post_init__(self) -> None:
@@ -55,6 +60,10 @@ class Choice:
                 am.info(name)
             except UnknownEntryError as error:
                 raise click.UsageError(str(error.args[0])) from None
+        for name, case in itertools.product(self.names, self.cases):
+            if case not in am.info(name).cases:
+                known = ", ".join(am.info(name).cases)
+                raise click.UsageError(f"{name} has no case {case}; it has {known}")
         unknown = [way for way in self.ways if way not in WAYS]
         if unknown:
             raise click.UsageError(f"there is no backend {', '.join(unknown)}; use some of {', '.join(WAYS)}")
@@ -64,6 +73,8 @@ class Choice:
         """The command that measures the same."""
         options = [f"--suite {self.suite}"]
         options += [f"--backends {','.join(self.ways)}"] if self.ways else []
+        options += [f"--case {case}" for case in self.cases]
+        options += [f"--length {length}" for length in self.lengths]
         options += [f"--jobs {self.jobs}"] if self.jobs > 1 else []
         return " ".join(["python -m benchmarks run", *(self.names or ("--all",)), *options])
 
@@ -75,7 +86,9 @@ class Choice:
     def groups(self) -> list[Group]:
         """All groups asked for."""
         names = self.names or tuple(name for kind in KINDS for name in am.names(kind=kind))
-        return groups(names, SUITES[self.device][self.suite])
+        suite = SUITES[self.device][self.suite]
+        cases, lengths = self.cases or suite.cases, self.lengths or suite.lengths
+        return groups(names, replace(suite, cases=cases, lengths=lengths))
 
 
 def run(choice: Choice, header: dict[str, Any], out: Path | None) -> None:

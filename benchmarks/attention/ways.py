@@ -15,7 +15,7 @@ from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 import attn_mods as am
-from attn_mods import Recipe, backends
+from attn_mods import Recipe, backends, prepared_calls
 from attn_mods.backends import Call, Needs, plan
 from attn_mods.backends.flex import TUNED_MODE
 from attn_mods.backends.sdpa import mask_form, matrix_of
@@ -241,3 +241,4 @@ def forget_compiled() -> None:
     """Nothing that was compiled for other lengths is left, so that sizes do not become symbols."""
     torch._dynamo.reset()
     plan._plans.clear()
+    prepared_calls.forget()
