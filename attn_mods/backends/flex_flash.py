@@ -21,6 +21,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from attn_mods.backends.base import Call, Needs, Reason, Shapes
 from attn_mods.backends.flash4 import MODULE, NEWEST_UNSUPPORTED
 from attn_mods.backends.flash_form import HALF
+from attn_mods.backends.flash_operations import unseen_in
 from attn_mods.backends.flex import TUNED_MODE, Flex, plan_key
 from attn_mods.backends.packages import installed
 from attn_mods.backends.plan import Plan, plan_for
@@ -60,8 +61,13 @@ class FlexFlash(Flex):
             return Reason("the lse of the FLASH kernel has no gradient, which a returned lse or a sink needs")
         if needs.parameter_gradients:
             return Reason("the FLASH kernel has no gradients of what a score captures")
+        if needs.training and recipe.score is not None and recipe.mask is None:
+            return Reason("some gradients of a score without a mask are infinite on the FLASH kernel (torch 2.11)")
         if isinstance(recipe.mask, Listed):
             return Reason("the FLASH kernel ignores the lists of a BlockMask whose rule keeps everything")
+        unseen = unseen_in(recipe, self.name)
+        if unseen is not None:
+            return Reason(f"the FLASH kernel was not seen to compile {unseen}")
         if not installed(MODULE):
             return Reason("flash-attn-4 is not installed")
         if torch.cuda.get_device_capability(device)[0] <= NEWEST_UNSUPPORTED:

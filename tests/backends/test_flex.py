@@ -69,7 +69,7 @@ def test_sinks_do_not_crowd_out_other_scores() -> None:
     for sink in torch.randn(3, 4):
         assert_matches_reference(inputs(40), Recipe(score=score, sink=sink), "flex")
     assert [key for key in flex._score_mods if "ScoreWithSinkKey" in str(key)] == []
-    assert score.key() in flex._score_mods
+    assert ("flex", score.key()) in flex._score_mods
 
 
 def test_key_of_the_sink_in_dense_form() -> None:
