@@ -1,5 +1,7 @@
 ## make demo   set up, check every entry, run the real-input example
 ## make test   set up, then style, types and tests
+## make docs   set up, then generate the pages of the site and build it into site/
+## make serve  the same, served at http://127.0.0.1:8000/attn_mods/ and built again when a page changes
 ## make fuzz   20,000 random rules against torch (make test runs 1,500), and a compiled kernel of every case of every entry
 ## make format put imports and layout in order
 
@@ -7,13 +9,13 @@ SHELL := /bin/sh
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python3.14; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
 VENV := .venv/bin/python
-TYPED := attn_mods $(wildcard benchmarks)
+TYPED := attn_mods $(wildcard benchmarks docs/generate.py docs/generator)
 
 ifneq ($(words $(CURDIR)),1)
 $(error torch cannot compile C++ below a path with spaces; move the folder "$(CURDIR)" to a path without)
 endif
 
-.PHONY: help demo test fuzz format clean compiler
+.PHONY: help demo test docs pages serve fuzz format clean compiler
 .DELETE_ON_ERROR:
 
 help:
@@ -37,6 +39,18 @@ test: compiler .venv/test.stamp
 	$(VENV) -m ruff format --check .
 	$(VENV) -m mypy --strict $(TYPED)
 	$(VENV) -m pytest -n 2 --dist worksteal
+
+# The theme prints a page of news about its engine unless told not to.
+docs serve: export NO_MKDOCS_2_WARNING := 1
+
+pages: .venv/docs.stamp
+	$(VENV) -m docs.generate
+
+docs: pages
+	$(VENV) -m mkdocs build --strict
+
+serve: pages
+	$(VENV) -m mkdocs serve
 
 fuzz: .venv/test.stamp
 	ATTN_MODS_FUZZ_RULES=20000 ATTN_MODS_COMPILE_ALL=1 $(VENV) -m pytest -n 2 --dist worksteal \

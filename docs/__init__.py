@@ -1,0 +1,1 @@
+"""The documentation: what generates it, its hand-written pages, and examples."""

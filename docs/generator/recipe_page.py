@@ -1,0 +1,171 @@
+"""The page of one entry."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator, Sequence
+
+from attn_mods import description
+from attn_mods.entry import Entry, Model, Paper
+from docs.generator.axes import Explorer
+from docs.generator.equivalents import bench, equivalents
+from docs.generator.measured import measured_speed
+from docs.generator.pictures import picture
+from docs.generator.prose import code, formula, prose
+from docs.generator.usage import tabs
+from docs.generator.work_table import work_table
+
+MOST_RELATED = 4
+SHOWN_ON = {
+    "zero": "The colour is what a score of 0 becomes at each pair",
+    "one": "The colour is what a score of 1 becomes at each pair",
+    "ramp": "The scores rise from -100 at the first key to 100 at the last; the colour is what they become",
+}
+CHECKED = {
+    "mask": (
+        "The picture drawn by hand, the rule and the dense form agree, pair for pair.",
+        "The BlockMask equals the one that PyTorch makes by looking at every pair, list for list, at several block "
+        "sizes, with offsets and at lengths that are no multiple of a block.",
+        "Every backend that claims the recipe agrees with attention computed densely in float64; so do its gradients "
+        "and its lse where it has them.",
+        "Every comparison and every number of the rule is changed in turn, and a test must notice.",
+    ),
+    "score": (
+        "The rule and the dense form agree at every pair.",
+        "Every backend that claims the recipe agrees with attention computed densely in float64; so do its gradients, "
+        "those of learned tensors too, and its lse where it has them.",
+        "Every comparison and every number of the rule is changed in turn, and a test must notice.",
+    ),
+}
+
+
+def recipe_page(entry: Entry, explorer: Explorer, catalogue: Sequence[Entry]) -> str:
+    """The Markdown of an entry's page, its sections in the order that all pages have."""
+    sections = [
+        _head(entry),
+        _section("Explorer", _explorer(entry, explorer)),
+        _section("Use it", tabs(entry)),
+        _section("Rule", _rule(entry)),
+        _section("Parameters", _parameters(entry)),
+    ]
+    if entry.kind == "mask":
+        sections.append(_section("Blocks and pairs", work_table(entry)))
+    sections += [
+        _section("Which backends compute it", equivalents(entry)),
+        _section("Measured speed", measured_speed(entry)),
+        _section("How it was checked", _checked(entry)),
+        _section("Traps", _list(prose(trap) for trap in entry.traps) or "None known."),
+        _section("Related", _related(entry, catalogue)),
+    ]
+    return "\n".join(sections)
+
+
+def _section(title: str, body: str) -> str:
+    return f"\n## {title}\n\n{body}\n"
+
+
+def _head(entry: Entry) -> str:
+    links = " ".join(f'<a class="am-tag" href="../?tags={tag}">{tag}</a>' for tag in sorted(entry.tags))
+    lines = [
+        "---",
+        f"title: {json.dumps(entry.title)}",
+        f"description: {json.dumps(html.escape(entry.summary.replace('``', '')))}",
+        "---",
+        "",
+        f"# {entry.title}",
+        "",
+        f'<p class="am-lead">{prose(entry.summary)}</p>',
+        "",
+        f'<p class="am-facts">{code(entry.name)} <span>{entry.kind}</span> {links}</p>',
+        "",
+        '<dl class="am-sources">',
+        f"<div><dt>From</dt><dd>{'<br>'.join(_paper(paper) for paper in entry.papers)}</dd></div>",
+    ]
+    if entry.models:
+        lines.append(f"<div><dt>Used by</dt><dd>{', '.join(_model(model) for model in entry.models)}</dd></div>")
+    return "\n".join([*lines, "</dl>", ""])
+
+
+def _paper(paper: Paper) -> str:
+    if paper.arxiv:
+        link = f'<a href="https://arxiv.org/abs/{paper.arxiv}">{prose(paper.title)}</a>, arXiv {paper.arxiv}'
+    else:
+        link = f'<a href="{html.escape(paper.url or "")}">{prose(paper.title)}</a>'
+    return f"{link}, {prose(paper.where)}" if paper.where else link
+
+
+def _model(model: Model) -> str:
+    return f"{prose(model.name)} ({code(model.field)})" if model.field else prose(model.name)
+
+
+def _explorer(entry: Entry, explorer: Explorer) -> str:
+    label = f"{entry.title} at 24 tokens: queries from top to bottom, keys from left to right"
+    caption = "Each square is a query (row) and a key (column). "
+    caption += (
+        "Filled: the query sees the key."
+        if entry.kind == "mask"
+        else f"{SHOWN_ON[explorer.shown_on]}, the darker the higher."
+    )
+    if not explorer.axes:
+        caption += " This recipe has no parameters that change the picture."
+    return "\n".join(
+        [
+            f"<p>{caption} Point at a row, or use the arrow keys on the picture, to read it in words.</p>",
+            f'<div class="am-explorer" data-frames="../frames/{entry.name}.json">',
+            f"<noscript>{picture(entry, label)}</noscript>",
+            "</div>",
+        ]
+    )
+
+
+def _rule(entry: Entry) -> str:
+    return f'<p class="am-rule">{formula(description.rule(entry), description.parameters(entry))}</p>'
+
+
+def _parameters(entry: Entry) -> str:
+    meanings = description.parameters(entry)
+    if not meanings:
+        return "None."
+    rows = [f"| {code(name)} | {prose(meaning)} |" for name, meaning in meanings.items()]
+    return "\n".join(["| name | meaning, unit, bounds |", "| --- | --- |", *rows])
+
+
+def _checked(entry: Entry) -> str:
+    example = bench(entry)
+    cases = ", ".join(code(case) for case in entry.cases)
+    lines = [
+        f"On the cases {cases}:",
+        "",
+        _list(CHECKED[entry.kind]),
+        "",
+        f"The case `bench` is `{_one_line(repr(example.part))}` at {example.q_len:,} x {example.kv_len:,}. "
+        "The same checks run where you are:",
+        "",
+        "```text",
+        f"attn-mods verify {entry.name}",
+        "```",
+        "",
+        "[How it is tested](../how_tested.md) says more.",
+    ]
+    return "\n".join(lines)
+
+
+def _one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 120 else f"{line[:117]}..."
+
+
+def _list(sentences: Iterator[str] | Sequence[str]) -> str:
+    return "\n".join(f"- {sentence}" for sentence in sentences)
+
+
+def related(entry: Entry, catalogue: Sequence[Entry]) -> list[Entry]:
+    """The entries that share most tags, at least one, in the order of the catalogue where they share as many."""
+    others = [other for other in catalogue if other.name != entry.name and other.tags & entry.tags]
+    return sorted(others, key=lambda other: -len(other.tags & entry.tags))[:MOST_RELATED]
+
+
+def _related(entry: Entry, catalogue: Sequence[Entry]) -> str:
+    found = related(entry, catalogue)
+    return _list([f"[{other.title}]({other.name}.md): {prose(other.summary)}" for other in found]) or "None."

@@ -1,0 +1,1 @@
+"""Tests of what generates the site, without a browser."""
