@@ -67,10 +67,12 @@ class Reason:
     Attributes:
         text: The reason, without the backend's name.
         mendable: Whether the caller can lift it: then "auto" raises it instead of taking a slower backend.
+        package: What would have to be installed, if that is all there is against it.
     """
 
     text: str
     mendable: bool = False
+    package: str = ""
 
     def __str__(self) -> str:
         return self.text

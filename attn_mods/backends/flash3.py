@@ -44,7 +44,7 @@ class Flash3(Backend):
         if needs.compiling:
             return Reason("FlashAttention-3 cannot be traced by torch.compile")
         if not installed(MODULE):
-            return Reason("fa3-fwd is not installed")
+            return Reason("fa3-fwd is not installed", package="fa3-fwd")
         if torch.cuda.get_device_capability(device)[0] != HOPPER:
             return Reason("FlashAttention-3 is for Hopper cards")
         return None

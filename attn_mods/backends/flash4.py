@@ -42,7 +42,7 @@ class Flash4(Backend):
         if recipe.sink is not None and recipe.sink.dtype == torch.float64:
             return Reason("FlashAttention-4 has no sink in float64")
         if not installed(MODULE):
-            return Reason("flash-attn-4 is not installed")
+            return Reason("flash-attn-4 is not installed", package="flash-attn-4")
         if torch.cuda.get_device_capability(device)[0] <= NEWEST_UNSUPPORTED:
             return Reason("FlashAttention-4 is for cards of compute capability 9.0 and later")
         return None

@@ -69,7 +69,7 @@ class FlexFlash(Flex):
         if unseen is not None:
             return Reason(f"the FLASH kernel was not seen to compile {unseen}")
         if not installed(MODULE):
-            return Reason("flash-attn-4 is not installed")
+            return Reason("flash-attn-4 is not installed", package="flash-attn-4")
         if torch.cuda.get_device_capability(device)[0] <= NEWEST_UNSUPPORTED:
             return Reason("FlashAttention-4 is for cards of compute capability 9.0 and later")
         return None

@@ -6,6 +6,7 @@ Medians, spreads, ratios and words are computed here from the samples in the rec
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy
@@ -29,22 +30,72 @@ verdict is given where every round agrees and the spreads do not overlap. What i
 across runs."""
 
 
-def page(records: Iterable[Row]) -> str:
-    """All runs, each recipe and shape by its last whole measurement."""
+@dataclass(frozen=True)
+class Measured:
+    """One recipe on one shape, in the run that measured most of it.
+
+    Attributes:
+        rows: All its records of that run.
+        run: The run's record, if the file has it.
+        ceiling: What a dense matrix product of its dtype took in that run, if it was measured.
+    """
+
+    rows: tuple[Row, ...]
+    run: Row | None
+    ceiling: Row | None
+
+    @property
+    def title(self) -> str:
+        """Recipe, case and shape."""
+        row = self.rows[0]
+        shape = row["shape"]
+        sizes = f"B={shape['B']} Hq={shape['Hq']} Hkv={shape['Hkv']} D={shape['head_dim']} {shape['dtype']}"
+        return f"{row['recipe']}, {row['case']}: {shape['q_len']:,} x {shape['kv_len']:,}, {sizes}"
+
+    @property
+    def source(self) -> str | None:
+        """Where, with what and when it was measured, and the command that does it again."""
+        if self.run is None:
+            return None
+        where = self.run["environment"]
+        device = where["card"] or f"{where['processor']}, {where['threads']} threads"
+        commit = (self.run["code"]["git_sha"] or "?")[:7]
+        line = f"{device}, torch {where['torch']}, {self.run['started_at'][:10]}, commit {commit}"
+        return f"{line}; run {self.run['run_id']}: `{self.run['command']}`"
+
+    def of(self, what: str) -> list[Row]:
+        """Its records of one pass."""
+        return [row for row in self.rows if row["what"] == what]
+
+    def tables(self) -> Iterator[str]:
+        """A table a pass, and what has no time with the reasons."""
+        for what in TITLES:
+            yield from _table(what, self.of(what), self.ceiling)
+
+
+def measured(records: Iterable[Row]) -> list[Measured]:
+    """Every recipe and shape of the records, by the run that measured most of it."""
     records = list(records)
     runs = {row["run_id"]: row for row in records if row["record"] == "environment"}
     ceilings = {(row["run_id"], row["dtype"]): row for row in records if row["record"] == "ceiling"}
-    measured: dict[tuple[object, ...], dict[str, list[Row]]] = {}
+    found: dict[tuple[object, ...], dict[str, list[Row]]] = {}
     for row in records:
         if row["record"] == "attention":
-            measured.setdefault(key_of(row), {}).setdefault(row["run_id"], []).append(row)
-    parts = [EXPLANATION] if measured else ["No attention was measured."]
-    for by_run in measured.values():
+            found.setdefault(key_of(row), {}).setdefault(row["run_id"], []).append(row)
+    made = []
+    for by_run in found.values():
         run_id = max(by_run, key=lambda each: len(by_run[each]))
         rows = by_run[run_id]
-        parts.append(_heading(rows[0], runs.get(run_id)))
-        for what in TITLES:
-            parts += _table(what, [row for row in rows if row["what"] == what], ceilings.get((run_id, _dtype(rows[0]))))
+        made.append(Measured(tuple(rows), runs.get(run_id), ceilings.get((run_id, rows[0]["shape"]["dtype"]))))
+    return made
+
+
+def page(records: Iterable[Row]) -> str:
+    """All runs, each recipe and shape by its last whole measurement."""
+    all_of_them = measured(records)
+    parts = [EXPLANATION] if all_of_them else ["No attention was measured."]
+    for each in all_of_them:
+        parts += [f"## {each.title}", *([each.source] if each.source else []), *each.tables()]
     return "\n\n".join(parts) + "\n"
 
 
@@ -73,23 +124,6 @@ def teraflops(row: Row) -> float:
     """Useful TFLOP/s of a row: of visible pairs alone."""
     flops = FLOPS_PER_PAIR[row["what"]] * row["pairs_kept"] * row["shape"]["head_dim"]
     return float(flops / median(row["rounds_ms"]) / 1e9)
-
-
-def _dtype(row: Row) -> str:
-    dtype: str = row["shape"]["dtype"]
-    return dtype
-
-
-def _heading(row: Row, run: Row | None) -> str:
-    shape = row["shape"]
-    sizes = f"B={shape['B']} Hq={shape['Hq']} Hkv={shape['Hkv']} D={shape['head_dim']} {shape['dtype']}"
-    title = f"## {row['recipe']}, {row['case']}: {shape['q_len']:,} x {shape['kv_len']:,}, {sizes}"
-    if run is None:
-        return title
-    where = run["environment"]
-    device = where["card"] or f"{where['processor']}, {where['threads']} threads"
-    line = f"{device}, torch {where['torch']}, {run['started_at'][:10]}, commit {(run['code']['git_sha'] or '?')[:7]}"
-    return f"{title}\n\n{line}; run {run['run_id']}: `{run['command']}`"
 
 
 def _table(what: str, rows: Sequence[Row], ceiling: Row | None) -> Iterator[str]:

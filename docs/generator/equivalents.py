@@ -61,6 +61,8 @@ def answers(example: Example) -> dict[str, tuple[Answer, ...]]:
 
 def _answer(backend: Backend, recipe: Recipe, shapes: Shapes, dtype: torch.dtype, device: torch.device) -> Answer:
     reason = backend.supports(recipe, shapes, dtype, device, Needs())
+    if reason is not None and reason.package:
+        return Answer(True, f"yes, with the package {reason.package}")
     if reason is not None:
         return Answer(False, f"no: {reason}")
     return Answer(True, MATRIX if backend.is_dense(recipe, shapes) else "yes")

@@ -1,0 +1,74 @@
+"""Figures on the pages are those of the records, and what is missing is said."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from attn_mods import registry
+from benchmarks.attention.report import median
+from docs.generator import measured as measured_page
+from docs.generator.chart import Dot, chart
+from docs.generator.measured import measured_speed
+from docs.generator.performance import block_masks, overview
+from docs.generator.records import by_card, length, of_entry
+
+CARD = "NVIDIA H200"
+MEASURED = sorted({str(each.rows[0]["recipe"]) for each in by_card()[CARD]})
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_a_page_names_the_fastest_of_each_length(name: str) -> None:
+    page = measured_speed(registry.info(name))
+    assert f"### {CARD}" in page and f"python -m benchmarks run {name}" in page
+    for each in of_entry(name)[CARD]:
+        right = [row for row in each.of("forward") if row["status"] == "ok"]
+        best = min(right, key=lambda row: median(row["rounds_ms"]))
+        assert f"At {length(each):,} tokens `{best['backend']}` is fastest forward" in page
+        assert each.run is not None and each.run["run_id"] in page
+        for row in each.rows:
+            if row["status"] != "ok":
+                assert row["message"] in page
+
+
+def test_nothing_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured_page, "of_entry", lambda name: {})
+    assert measured_speed(registry.info("causal")).startswith("Nothing is measured for this recipe yet.")
+
+
+def test_every_recipe_measured_stands_in_the_overview() -> None:
+    page = overview()
+    for name in MEASURED:
+        assert f"[{name}](../gallery/{name}.md)" in page
+    for row in re.findall(r"^\| \[.*$", page, re.MULTILINE):
+        assert row.count("**1.00**") >= 1
+
+
+def test_the_overview_has_the_ratios_of_a_run() -> None:
+    each = next(each for each in by_card()[CARD] if each.rows[0]["recipe"] == "causal" and length(each) == 16_384)
+    times = {row["backend"]: median(row["rounds_ms"]) for row in each.of("forward") if row["status"] == "ok"}
+    section = overview().split(f"## {CARD}, 16,384 tokens")[1]
+    header, line = (
+        next(text for text in section.splitlines() if text.startswith(start)) for start in ("| recipe", "| [causal]")
+    )
+    cells = dict(zip(header.split(" | ")[2:], line.split(" | ")[2:], strict=True))
+    ratio = times["flex"] / min(times.values())
+    assert cells["flex"].rstrip(" |") == f"{ratio:.2f}"
+
+
+def test_block_masks_are_those_of_cards() -> None:
+    page = block_masks()
+    assert f"## {CARD}" in page and "What it is held to:" in page and "no card" not in page
+
+
+def test_a_chart_has_a_dot_for_each_length() -> None:
+    dots = {"flex": {1024: Dot(1.0, 0.9, 1.2), 4096: Dot(10.0, 9.0, 11.0)}, "eager": {1024: Dot(5.0, 4.0, 6.0)}}
+    drawn = chart(dots, "times")
+    assert drawn.count("<title>") == 3
+    assert "flex, 4,096 tokens: 10.0 ms" in drawn or "flex, 4,096 tokens: 10 ms" in drawn
+    positions = [
+        float(x) for x in re.findall(r'<circle class="am-chart-dot" cx="([\d.]+)" cy="[\d.]+" r="\d"><title>', drawn)
+    ]
+    assert positions == sorted(positions[:2]) + positions[2:]
+    assert drawn.index(">flex<") < drawn.index(">eager<")
