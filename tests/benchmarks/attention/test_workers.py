@@ -1,0 +1,59 @@
+"""Groups in processes of their own: every record comes, and a process that dies leaves records that say so."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import pytest
+
+from benchmarks.attention import workers
+from benchmarks.attention.cases import Group, Shape
+from benchmarks.attention.measure import Limits, expected_rows
+from benchmarks.attention.workers import Workers
+
+WAYS = ("sdpa_math", "eager")
+GROUPS = [Group("causal", "bench", Shape(1, 2, 2, length, length, 16, "float32")) for length in (32, 48)]
+
+
+def dies(number: int, group: Group, ways: Any, device: str, limits: Limits, turns: Any, told: Any) -> None:
+    """Tell one record of the first group and leave without a word; do nothing wrong with the other."""
+    if group == GROUPS[0]:
+        told.put((number, {"backend": "eager", "what": "forward", "status": "ok"}))
+        told.close()
+        told.join_thread()
+        os._exit(3)
+    for way, what in expected_rows(ways):
+        told.put((number, {"backend": way, "what": what, "status": "ok"}))
+
+
+def rows_by_group(jobs: int, end: float) -> dict[Group, list[Any]]:
+    found: dict[Group, list[Any]] = {}
+    for group, row in Workers(WAYS, "cpu", Limits(seconds=0.01, most=3), jobs).rows(GROUPS, end):
+        found.setdefault(group, []).append(row)
+    return found
+
+
+def test_every_record_comes_and_then_the_end() -> None:
+    found = rows_by_group(2, time.perf_counter() + 600)
+    assert set(found) == set(GROUPS)
+    for rows in found.values():
+        assert rows.count(None) == 1 and rows[-1] is None
+        assert {(row["backend"], row["what"]) for row in rows[:-1]} == expected_rows(WAYS)
+        assert {row["status"] for row in rows[:-1]} == {"ok"}
+
+
+def test_a_process_that_dies_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_work", dies)
+    found = rows_by_group(2, time.perf_counter() + 600)
+    first, second = (found[group] for group in GROUPS)
+    assert {row["status"] for row in second[:-1]} == {"ok"} and len(second) == len(expected_rows(WAYS)) + 1
+    assert [row["status"] for row in first[:-1]].count("ok") == 1
+    failed = [row for row in first[:-1] if row["status"] == "failed"]
+    assert len(failed) == len(expected_rows(WAYS)) - 1
+    assert {row["message"] for row in failed} == {"its process ended with code 3"}
+
+
+def test_no_group_is_begun_after_the_end() -> None:
+    assert rows_by_group(2, time.perf_counter() - 1) == {}
