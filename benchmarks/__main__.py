@@ -90,7 +90,7 @@ def main() -> None:
 @click.option("--all", "everything", is_flag=True, help="Every entry of the catalogue.")
 @click.option(
     "--suite",
-    type=click.Choice(list(dict.fromkeys([*SUITES, *ATTENTION_SUITES["cpu"], CARD_SUITE]))),
+    type=click.Choice(list(dict.fromkeys([*SUITES, *ATTENTION_SUITES["cpu"], *ATTENTION_SUITES["cuda"], CARD_SUITE]))),
     default="quick",
     show_default=True,
     help="Which lengths and cases. Of block masks alone: tiny tries the harness out, gpu measures on a card.",

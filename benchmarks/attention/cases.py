@@ -108,6 +108,7 @@ class Suite:
         heads: Query heads, where the entry leaves their number open.
         head_dims: Sizes of a head.
         dtypes: Of q, k and v.
+        shapes: In place of all combinations of the others but the cases.
     """
 
     lengths: tuple[int, ...]
@@ -115,7 +116,30 @@ class Suite:
     heads: int
     head_dims: tuple[int, ...]
     dtypes: tuple[str, ...]
+    shapes: tuple[Shape, ...] = ()
 
+
+TOKENS, WIDTH = 16_384, 2048
+"""Tokens of a batch and width of a layer that comparisons of kernels hold constant."""
+
+
+def _by_length(length: int, head_dim: int, dtype: str) -> Shape:
+    heads = WIDTH // head_dim
+    return Shape(max(1, TOKENS // length), heads, heads, length, length, head_dim, dtype)
+
+
+COMPARED = (
+    *(_by_length(2**power, 128, "bfloat16") for power in range(9, 18)),
+    *(_by_length(2**power, 64, "bfloat16") for power in range(9, 18, 2)),
+    *(_by_length(length, 32, "bfloat16") for length in (1024, 8192)),
+    *(_by_length(length, 64, "float16") for length in (1024, 8192)),
+    *(Shape(1, 4, 4, length, length, 128, "bfloat16") for length in (1024, 8192)),
+    Shape(32, 32, 32, 1024, 1024, 32, "float16"),  # PyTorch's tutorial on scaled_dot_product_attention
+    Shape(128, 8, 8, 400, 400, 32, "float16"),  # area attention as in YOLOv12: 32 images of 40 x 40 in 4 areas
+    Shape(1, 32, 8, 4096, 4096, 128, "bfloat16"),  # a prompt of Mixtral 8x7B
+    Shape(32, 32, 8, 1, 4096, 128, "bfloat16"),  # its decoding
+)
+"""Shapes on which kernels are compared that take no other mask than a causal one."""
 
 SUITES = {
     "cpu": {
@@ -127,6 +151,7 @@ SUITES = {
         "quick": Suite((4096,), ("bench",), 16, (128,), ("bfloat16",)),
         "standard": Suite((4096, 16_384), ("bench",), 16, (128,), ("bfloat16",)),
         "full": Suite((512, 2048, 8192, 16_384, 32_768, 131_072), None, 16, (32, 64, 128), ("bfloat16", "float16")),
+        "compared": Suite((), ("bench",), 0, (), (), COMPARED),
     },
 }
 """By kind of device and name."""
@@ -139,8 +164,10 @@ def groups(names: Iterable[str], suite: Suite) -> list[Group]:
 
 
 def _groups_of(entry: Entry, suite: Suite) -> list[Group]:
-    made = []
     wanted = suite.cases or tuple(entry.cases)
+    if suite.shapes:
+        return [Group(entry.name, name, shape) for name in wanted for shape in suite.shapes]
+    made = []
     for name, head_dim, dtype in itertools.product(wanted, suite.head_dims, suite.dtypes):
         case = entry.cases[name]
         # Parameters that fix the lengths are measured on the longest they are made for.

@@ -87,6 +87,9 @@ class Choice:
         """All groups asked for."""
         names = self.names or tuple(name for kind in KINDS for name in am.names(kind=kind))
         suite = SUITES[self.device][self.suite]
+        if suite.shapes and self.lengths:
+            shapes = tuple(shape for shape in suite.shapes if shape.kv_len in self.lengths)
+            suite = replace(suite, shapes=shapes)
         cases, lengths = self.cases or suite.cases, self.lengths or suite.lengths
         return groups(names, replace(suite, cases=cases, lengths=lengths))
 

@@ -43,7 +43,7 @@ class Limits:
         way_seconds: A way that is not compiled and checked by then is given up.
     """
 
-    seconds: float = 0.15
+    seconds: float = 0.06
     most: int = 30
     way_seconds: float = 240.0
 
