@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
 from attn_mods import backends, checks
-from attn_mods.backends import Backend, Call, Needs, Reason
+from attn_mods.backends import Backend, Call, Needs, Reason, Shapes
 from attn_mods.bare_block_mask import Listed
 from attn_mods.block_mask_check import check_bare_block_mask, check_block_mask
 from attn_mods.call_checks import check_call, check_device, check_sizes, check_tensors
@@ -298,14 +298,25 @@ def _candidates(call: Call, backend: str) -> list[Backend]:
     """The backends to try: the one asked for, or those measured on this card, the fastest first, then the others."""
     if backend != "auto":
         return [backends.get(backend)]
-    in_order = backends.in_order(call.recipe, call.shapes, call.q.device)
-    measured = _measured(call)
+    return ranked(_measured(call), call.recipe, call.shapes, call.q.device)
+
+
+def ranked(measured: Measured | None, recipe: Recipe, shapes: Shapes, device: torch.device) -> list[Backend]:
+    """The order in which "auto" tries the backends.
+
+    Args:
+        measured: What it goes by; None is the fixed order.
+        recipe: The placed recipe.
+        shapes: Sizes of the call.
+        device: Where it runs.
+    """
+    in_order = backends.in_order(recipe, shapes, device)
     if measured is None:
         return in_order
-    ranked = [backends.get(name) for name in sorted(measured.ms, key=measured.ms.__getitem__)]
+    by_time = [backends.get(name) for name in sorted(measured.ms, key=measured.ms.__getitem__)]
     # What holds a q_len x kv_len matrix and was fast on a shorter sequence may not even fit on this one.
-    is_longer = call.shapes.q_len * call.shapes.kv_len > measured.shapes.q_len * measured.shapes.kv_len
-    fastest = [each for each in ranked if not (is_longer and each.is_dense(call.recipe, call.shapes))]
+    is_longer = shapes.q_len * shapes.kv_len > measured.shapes.q_len * measured.shapes.kv_len
+    fastest = [each for each in by_time if not (is_longer and each.is_dense(recipe, shapes))]
     return [*fastest, *(each for each in in_order if each not in fastest)]
 
 

@@ -68,6 +68,7 @@ class Entry:
         kind: "mask", "score" or "model"; a class fills it in.
         build: Makes the mask, score or list of recipes from parameters; a class fills itself in.
         traps: How the entry is commonly got wrong, one sentence each.
+        scale: What its models multiply q . k by, where that is not 1 / sqrt(D).
     """
 
     title: str
@@ -81,6 +82,7 @@ class Entry:
     kind: Kind = "mask"
     build: Callable[..., Any] | None = field(default=None, repr=False)
     traps: tuple[str, ...] = ()
+    scale: float | None = None
 
 
 def entry_name(class_name: str) -> str:

@@ -1,8 +1,9 @@
 """What ``attention`` found out about a call, kept for calls alike: checks and choice take longer than short kernels.
 
-Alike are calls of the same recipe object on tensors of the same kind, while no tensor of the recipe changes. Recipes
-with a user's function are not kept: what it refers to may change unseen. Nor are calls with an offset, which differ
-from step to step, or inside of transformations.
+Alike are calls of the same recipe object on tensors of the same kind, while no tensor of the recipe changes. Of q, k
+and v nothing is kept. Recipes with a user's function are not kept, since what it refers to may change unseen, nor those
+with large tables, which would outlive their use; nor calls with an offset, which differ from step to step, or inside of
+transformations.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from attn_mods.parameters import Parameterised
 from attn_mods.user_function import UserFunction
 
 MOST = 64
+MOST_BYTES = 2**20
+"""Of the tensors of one recipe."""
+
+DEVICES = ("cpu", "cuda", "xpu")
 PLAIN_TENSORS = (Tensor, Parameter)
 
 
@@ -43,9 +48,10 @@ def signature_of(
     """What calls are alike by; None for one that is not kept."""
     if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
         return None
-    if not all(type(each) in PLAIN_TENSORS and each.layout == torch.strided for each in (q, k, v)):
-        return None
-    if torch.is_autocast_enabled(q.device.type):
+    for each in (q, k, v):
+        if type(each) not in PLAIN_TENSORS or each.is_nested or each.layout != torch.strided:
+            return None
+    if q.device.type not in DEVICES or torch.is_autocast_enabled(q.device.type):
         return None
     if type(return_lse) is not bool or type(invariant) is not bool or type(backend) is not str:
         return None
@@ -73,6 +79,8 @@ def keep(signature: Hashable, recipe: object, runner: Runner) -> None:
     if part is not None and any(isinstance(each, UserFunction) for each in _all_parts(part)):
         return
     tensors = () if part is None else tuple(part.tensors().values())
+    if sum(each.nbytes for each in tensors) > MOST_BYTES:
+        return
     with _lock:
         _kept[signature] = _Kept(part, tensors, _state(tensors), runner)
         if len(_kept) > MOST:
@@ -86,7 +94,7 @@ def forget() -> None:
 
 
 def _state(tensors: Iterable[Tensor]) -> tuple[object, ...]:
-    return tuple((tensor_state(each), each.requires_grad) for each in tensors)
+    return tuple((tensor_state(each), each.requires_grad, each.shape, each.dtype, each.device) for each in tensors)
 
 
 def _all_parts(part: Parameterised) -> Iterable[Parameterised]:

@@ -132,17 +132,17 @@ def run(
     choice = attention.Choice(
         names,
         options["suite"],
-        tuple(backends.split(",")) if backends else (),
+        tuple(filter(None, backends.split(","))) if backends else (),
         ATTENTION_BUDGET if options["budget"] is None else options["budget"],
         options["device"] or ("cuda" if torch.cuda.is_available() else "cpu"),
         cases,
         options["lengths"],
         jobs,
     )
-    attention.run(choice, _header(choice.command, options["commit"]), out)
+    attention.run(choice, _header(choice.command, options["commit"], choice.device), out)
 
 
-def _header(command: str, commit: str | None) -> dict[str, Any]:
+def _header(command: str, commit: str | None, device: str) -> dict[str, Any]:
     """The record of a run itself."""
     return {
         "record": "environment",
@@ -151,7 +151,7 @@ def _header(command: str, commit: str | None) -> dict[str, Any]:
         "started_at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": command,
         "code": code_version(commit),
-        "environment": environment(),
+        "environment": environment(device),
     }
 
 
@@ -159,7 +159,7 @@ def _run_block_masks(what: str, out: Path | None, commit: str | None, **options:
     """One record a cell: on a CPU each in a process of its own, on a card all in one."""
     options["budget"] = CARD_BUDGET if options["budget"] is None else options["budget"]
     choice = Choice(what, **options | {"device": options["device"] or "cuda"})
-    header = _header(choice.command, commit)
+    header = _header(choice.command, commit, choice.device)
     run_id = header["run_id"]
     records: list[dict[str, Any]] = [header]
     with Progress() as progress:

@@ -15,10 +15,14 @@ RECORDED_VARIABLES = ("TORCH", "TRITON", "CUDA", "OMP", "MKL", "OPENBLAS")
 LOCATIONS = ("_DIR", "_HOME", "_PATH", "_ROOT")
 
 
-def environment() -> dict[str, Any]:
-    """Processor, card, versions and the settings that change speed."""
+def environment(device: str = "cuda") -> dict[str, Any]:
+    """Processor, card, versions and the settings that change speed.
+
+    Args:
+        device: What is measured; "cpu" is no card, though there may be one.
+    """
     return {
-        "card": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "card": torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else None,
         "processor": processor_name(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),

@@ -29,7 +29,9 @@ def write(path: Path, records: Iterable[dict[str, Any]]) -> int:
     """Validate and write records, gzipped if the name ends in .gz; returns how many."""
     lines = [_line(record) for record in records]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(_packed(path, "".join(lines)))
+    whole = path.with_name(f".{path.name}")
+    whole.write_bytes(_packed(path, "".join(lines)))
+    whole.replace(path)  # at once: who is killed meanwhile leaves the old file
     return len(lines)
 
 
@@ -52,10 +54,18 @@ def _packed(path: Path, text: str) -> bytes:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The records of a file, validated."""
+    """The records of a file, validated.
+
+    Raises:
+        ValueError: A file that was cut, or is none of records.
+    """
     raw = path.read_bytes()
-    for line in (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode().splitlines():
-        record = json.loads(line)
+    try:
+        text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
+        parsed = [json.loads(line) for line in text.splitlines()]
+    except (EOFError, ValueError, OSError) as error:
+        raise ValueError(f"{path}: not a whole file of records ({error}); was its writing cut?") from error
+    for record in parsed:
         validate(record)
         yield record
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -152,6 +154,56 @@ def test_inside_of_vmap_nothing_is_kept(checks_made: list[str]) -> None:
     expected = torch.stack([am.attention(*each, recipe, backend="sdpa_math") for each in zip(q, k, v, strict=True)])
     torch.testing.assert_close(out, expected)
     assert len(checks_made) == 3
+
+
+@pytest.mark.parametrize("backend", ["eager", "sdpa_math", "flex"])
+def test_nothing_of_q_k_and_v_is_kept(backend: str) -> None:
+    recipe = Recipe(masks.Causal())
+    q, k, v = (torch.randn_like(each) for each in inputs(8))
+    if backend != "flex":
+        q.requires_grad_()
+    am.attention(q, k, v, recipe, backend=backend).sum()
+    alive = [weakref.ref(each) for each in (q, k, v)]
+    del q, k, v
+    gc.collect()
+    assert len(prepared_calls._kept) == 1
+    assert [each() for each in alive] == [None] * 3
+
+
+def test_a_recipe_with_a_large_table_is_not_kept() -> None:
+    table = torch.zeros(1, 4, 300, 300)
+    assert table.nbytes > prepared_calls.MOST_BYTES
+    q, k, v = inputs(8)
+    am.attention(q, k, v, Recipe(score=scores.PairBias(table[..., :8, :8].clone())), backend="eager")
+    assert len(prepared_calls._kept) == 1
+    q, k, v = (torch.randn(1, 4, 300, 8) for _ in range(3))
+    am.attention(q, k, v, Recipe(score=scores.PairBias(table)), backend="eager")
+    assert len(prepared_calls._kept) == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.randn(1, 4, 8, 16, device="meta"),
+        lambda: torch.nested.nested_tensor([torch.randn(4, 8, 16), torch.randn(4, 5, 16)]),
+    ],
+    ids=["meta", "nested"],
+)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage:UserWarning")
+def test_what_is_no_plain_tensor_is_refused_by_name(make: Any) -> None:
+    tensor = make()
+    with pytest.raises((ValueError, TypeError), match="causal"):
+        am.attention(tensor, tensor, tensor, Recipe(masks.Causal()))
+
+
+def test_a_sink_of_another_size_is_refused() -> None:
+    sink = torch.nn.Parameter(torch.zeros(4))
+    recipe, (q, k, v) = Recipe(masks.Causal(), sink=sink), inputs(8)
+    with torch.no_grad():
+        am.attention(q, k, v, recipe, backend="eager")
+        sink.data = torch.zeros(3)
+        with pytest.raises(ValueError, match="sink"):
+            am.attention(q, k, v, recipe, backend="eager")
 
 
 def test_no_more_than_so_many_are_kept() -> None:

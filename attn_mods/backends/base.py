@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -131,11 +131,12 @@ class Backend(ABC):
         """
 
     def prepared(self, call: Call) -> Runner:
-        """``run`` for calls that differ from a supported one in the values of q, k and v alone.
+        """``run`` for calls that differ from a supported one in the values of q, k and v alone, of which it keeps none.
 
         It is used while no tensor of the recipe changes.
         """
-        return lambda q, k, v: self.run(replace(call, q=q, k=k, v=v))
+        others = call.recipe, call.needs, call.block_mask, call.kernel_options
+        return lambda q, k, v: self.run(Call(q, k, v, *others))
 
     def is_dense(self, recipe: Recipe, shapes: Shapes) -> bool:
         """Whether it would hold a q_len x kv_len matrix: "auto" takes such a backend last."""

@@ -19,8 +19,8 @@ from attn_mods.recipe import Recipe
 from attn_mods.sink import apply_sink
 
 MODULE = "flash_attn.cute"
-NEWEST_UNSUPPORTED = 8
-"""Major compute capability up to which the package has no backward kernel."""
+UNTRIED = 8
+"""Cards of up to this major compute capability were not tried."""
 
 
 class Flash4(Backend):
@@ -43,8 +43,8 @@ class Flash4(Backend):
             return Reason("FlashAttention-4 has no sink in float64")
         if not installed(MODULE):
             return Reason("flash-attn-4 is not installed", package="flash-attn-4")
-        if torch.cuda.get_device_capability(device)[0] <= NEWEST_UNSUPPORTED:
-            return Reason("FlashAttention-4 is for cards of compute capability 9.0 and later")
+        if torch.cuda.get_device_capability(device)[0] <= UNTRIED:
+            return Reason("FlashAttention-4 was tried on cards of compute capability 9.0 and later alone")
         return None
 
     def run(self, call: Call) -> tuple[Tensor, Tensor | None]:

@@ -87,10 +87,9 @@ def bounds_of(band: Band, shapes: Shapes) -> tuple[int | None, int | None]:
 
 
 def empty_rows(band: Band, shapes: Shapes, device: torch.device) -> Tensor | None:
-    """Which queries see no key, bool [q_len]; None if each sees one."""
+    """Which queries of a band that ``form_limits`` takes see no key, bool [q_len]; None if each sees one."""
     first = 0 if band.left is None else max(0, shapes.q_len - 1 - band.left)  # the first key of the last query
-    ends_before = band.right is not None and band.right < 0
-    if shapes.kv_len and first < shapes.kv_len and not ends_before:
+    if first < shapes.kv_len:
         return None
     last_key = shapes.kv_len - 1
     i = torch.arange(shapes.q_len, device=device)

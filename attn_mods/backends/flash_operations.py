@@ -1,12 +1,13 @@
-"""Which rules the FLASH kernel of flex_attention is known to compile: those of operations seen right on a card.
+"""Which rules the FLASH kernel of flex_attention is known to compile: those made of operations seen right on a card.
 
-Each is a rule's that was held against float64 there, forward and backward. Of what torch 2.11 compiles it is a part: it
-fails on clamp, minimum and maximum of positions, and on a captured tensor of no dimension.
+Rules of the catalogue that consist of these were held against float64 there (torch 2.11), forward and backward. Others
+may work; what does not is clamp, minimum and maximum of positions, and a captured tensor of no dimension.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
@@ -45,7 +46,9 @@ SEEN = frozenset(
     }
 )
 
-_known: dict[Hashable, str | None] = {}
+MOST_KNOWN = 256
+
+_known: OrderedDict[Hashable, str | None] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -73,6 +76,8 @@ def _unseen(rule: Callable[..., Tensor], arguments: tuple[Tensor, ...]) -> str |
     found = _look(rule, arguments)
     with _lock:
         _known[key] = found
+        if len(_known) > MOST_KNOWN:
+            _known.popitem(last=False)
     return found
 
 

@@ -97,11 +97,13 @@ class Flex(Backend):
 
     def _planned(self, call: Call) -> Runner:
         recipe, needs = call.recipe, call.needs
+        others = recipe, needs, call.block_mask, call.kernel_options
         return_lse = needs.lse or recipe.sink is not None
         last: _Last | None = None
 
         def run(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor | None]:
             nonlocal last
+            call = Call(q, k, v, *others)
             if not needs.input_gradients:
                 q, k, v = q.detach(), k.detach(), v.detach()
             block_mask = _block_mask(call)

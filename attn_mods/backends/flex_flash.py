@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from attn_mods.backends.base import Call, Needs, Reason, Shapes
-from attn_mods.backends.flash4 import MODULE, NEWEST_UNSUPPORTED
+from attn_mods.backends.flash4 import MODULE, UNTRIED
 from attn_mods.backends.flash_form import HALF
 from attn_mods.backends.flash_operations import unseen_in
 from attn_mods.backends.flex import TUNED_MODE, Flex, plan_key
@@ -70,8 +70,8 @@ class FlexFlash(Flex):
             return Reason(f"the FLASH kernel was not seen to compile {unseen}")
         if not installed(MODULE):
             return Reason("flash-attn-4 is not installed", package="flash-attn-4")
-        if torch.cuda.get_device_capability(device)[0] <= NEWEST_UNSUPPORTED:
-            return Reason("FlashAttention-4 is for cards of compute capability 9.0 and later")
+        if torch.cuda.get_device_capability(device)[0] <= UNTRIED:
+            return Reason("FlashAttention-4 was tried on cards of compute capability 9.0 and later alone")
         return None
 
     def form(self, q: Tensor) -> str:

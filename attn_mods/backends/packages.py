@@ -8,8 +8,8 @@ import importlib.util
 
 @functools.cache
 def installed(module: str) -> bool:
-    """Whether a module can be imported, which is not tried here: some take seconds, and need a card."""
+    """Whether a module is there; it is not imported, since some take seconds and need a card, but what it is in is."""
     try:
         return importlib.util.find_spec(module) is not None
-    except ImportError:  # of a package it would be in
+    except Exception:  # whatever a broken package raises, it cannot be used
         return False

@@ -52,7 +52,7 @@ class LogNScale(Score):
             Paper("Overcoming a Theoretical Limitation of Self-Attention", "2202.12172"),
         ),
         models=(Model("Qwen 7B", field="use_logn_attn"),),
-        tags=frozenset({"position", "temperature", "learned"}),
+        tags=frozenset({"decoder", "learned", "position", "temperature"}),
         cases={
             "tiny": Case(lambda q_len, kv_len, device: LogNScale(scaling=0.43)),
             "per_head": Case(

@@ -41,7 +41,7 @@ class Softcap(Score):
         summary="Scores are squeezed smoothly into (-cap, cap).",
         papers=(Paper("Gemma 2: Improving Open Language Models at a Practical Size", "2408.00118", where="section 2"),),
         models=(Model("Gemma 2", field="attn_logit_softcapping"), Model("Grok-1")),
-        tags=frozenset({"bounded"}),
+        tags=frozenset({"bounded", "decoder"}),
         cases={
             "tiny": Case(lambda q_len, kv_len, device: Softcap(cap=1.0)),
             "bench": Case(lambda q_len, kv_len, device: Softcap(cap=50.0)),

@@ -69,6 +69,7 @@ class T5Bucket(Score):
             "odd": Case(lambda q_len, kv_len, device: T5Bucket(_example(2, 7, device), max_distance=17)),
             "bench": Case(lambda q_len, kv_len, device: T5Bucket(_example(16, 32, device))),
         },
+        scale=1.0,
         traps=(
             "The scale is 1: with the usual 1 / sqrt(D) the trained weights mean another model.",
             "In T5 the first layer's table serves all layers of a stack; cross attention has none.",

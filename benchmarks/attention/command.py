@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -60,7 +61,7 @@ class Choice:
                 am.info(name)
             except UnknownEntryError as error:
                 raise click.UsageError(str(error.args[0])) from None
-        for name, case in itertools.product(self.names, self.cases):
+        for name, case in itertools.product(self.names or _every_entry(), self.cases):
             if case not in am.info(name).cases:
                 known = ", ".join(am.info(name).cases)
                 raise click.UsageError(f"{name} has no case {case}; it has {known}")
@@ -76,6 +77,7 @@ class Choice:
         options += [f"--case {case}" for case in self.cases]
         options += [f"--length {length}" for length in self.lengths]
         options += [f"--jobs {self.jobs}"] if self.jobs > 1 else []
+        options += ["--device cpu"] if self.device == "cpu" and torch.cuda.is_available() else []
         return " ".join(["python -m benchmarks run", *(self.names or ("--all",)), *options])
 
     @property
@@ -85,13 +87,17 @@ class Choice:
 
     def groups(self) -> list[Group]:
         """All groups asked for."""
-        names = self.names or tuple(name for kind in KINDS for name in am.names(kind=kind))
+        names = self.names or _every_entry()
         suite = SUITES[self.device][self.suite]
         if suite.shapes and self.lengths:
             shapes = tuple(shape for shape in suite.shapes if shape.kv_len in self.lengths)
             suite = replace(suite, shapes=shapes)
         cases, lengths = self.cases or suite.cases, self.lengths or suite.lengths
         return groups(names, replace(suite, cases=cases, lengths=lengths))
+
+
+def _every_entry() -> tuple[str, ...]:
+    return tuple(name for kind in KINDS for name in am.names(kind=kind))
 
 
 def run(choice: Choice, header: dict[str, Any], out: Path | None) -> None:

@@ -197,7 +197,7 @@ class _Race:
         way = WAYS[name]
         if isinstance(way, SdpaByDefault):
             known["kernel"] = way.kernel(task)
-        if task.recipe.mask is not None and WAYS[name].mode(self.device) is not None:
+        if task.recipe.mask is not None and name.startswith("flex"):
             known["block_mask_ms"] = _block_mask_ms(task, self.device)
         return _Ready(passes, known)
 

@@ -24,10 +24,11 @@ again."""
 EXPLANATION = f"""\
 In brackets is the mode of torch.compile. ms: median as called, with the 10th and the 90th percentile of all rounds.
 graph: median as a replayed CUDA graph; host: how long the host is busy with a call. first: the first call, compilation
-included. MiB: needed by one call beyond its inputs. useful TFLOP/s: of visible pairs alone; ceiling: their share of
-what a dense matrix product of the same dtype does on the same device. times as fast: as {BASELINE}, in the same run. A
-verdict is given where every round agrees and the spreads do not overlap. What is wrong has no time; nothing is compared
-across runs."""
+included, while others compile beside it where the command has --jobs. MiB: needed by one call beyond its inputs. Of the
+backward pass first and MiB are those of both passes. useful TFLOP/s: of visible pairs alone; ceiling: their share of
+what a dense matrix product of the same dtype does on the same device. times as fast: as {BASELINE}, in the same run.
+Slower: every round agrees, and the spreads do not overlap; where that is not so of all others, the least time is among
+the fastest. What is wrong has no time; nothing is compared across runs."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Measured:
             return None
         where = self.run["environment"]
         device = where["card"] or f"{where['processor']}, {where['threads']} threads"
-        commit = (self.run["code"]["git_sha"] or "?")[:7]
+        commit = (self.run["code"]["git_sha"] or "?")[:7] + (", changed" if self.run["code"]["dirty"] else "")
         line = f"{device}, torch {where['torch']}, {self.run['started_at'][:10]}, commit {commit}"
         return f"{line}; run {self.run['run_id']}: `{self.run['command']}`"
 
@@ -74,7 +75,7 @@ class Measured:
 
 
 def measured(records: Iterable[Row]) -> list[Measured]:
-    """Every recipe and shape of the records, by the run that measured most of it."""
+    """Every recipe and shape of the records, by the run that measured most of it, the last of several."""
     records = list(records)
     runs = {row["run_id"]: row for row in records if row["record"] == "environment"}
     ceilings = {(row["run_id"], row["dtype"]): row for row in records if row["record"] == "ceiling"}
@@ -84,14 +85,15 @@ def measured(records: Iterable[Row]) -> list[Measured]:
             found.setdefault(key_of(row), {}).setdefault(row["run_id"], []).append(row)
     made = []
     for by_run in found.values():
-        run_id = max(by_run, key=lambda each: len(by_run[each]))
+        begun = {run_id: runs[run_id]["started_at"] if run_id in runs else "" for run_id in by_run}
+        run_id = max(by_run, key=lambda each: (len(by_run[each]), begun[each]))
         rows = by_run[run_id]
         made.append(Measured(tuple(rows), runs.get(run_id), ceilings.get((run_id, rows[0]["shape"]["dtype"]))))
     return made
 
 
 def page(records: Iterable[Row]) -> str:
-    """All runs, each recipe and shape by its last whole measurement."""
+    """Every recipe and shape by the run that measured most of it."""
     all_of_them = measured(records)
     parts = [EXPLANATION] if all_of_them else ["No attention was measured."]
     for each in all_of_them:
@@ -110,14 +112,26 @@ def spread(rounds: Sequence[Sequence[float]]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def verdict(row: Row, best: Row) -> str:
-    """How a way stands to the fastest: "fastest", "slower", or "no difference seen"."""
-    if row is best:
-        return "fastest"
-    mine, theirs = row["rounds_ms"], best["rounds_ms"]
+def verdict(row: Row, rows: Sequence[Row], times: str = "rounds_ms") -> str:
+    """How a way stands to the others of its pass: "fastest", "slower", or "among the fastest".
+
+    Args:
+        row: The way.
+        rows: All ways that have such times, itself among them.
+        times: Which times.
+    """
+    best = min(rows, key=lambda each: median(each[times]))
+    if _is_slower(row, best, times):
+        return "slower"
+    alone = all(each is best or _is_slower(each, best, times) for each in rows)
+    return "fastest" if alone else "among the fastest"
+
+
+def _is_slower(row: Row, best: Row, times: str) -> bool:
+    """Whether every round agrees and the spreads do not overlap."""
+    mine, theirs = row[times], best[times]
     agree = all(numpy.median(a) > numpy.median(b) for a, b in zip(mine, theirs, strict=True))
-    apart = spread(mine)[0] > spread(theirs)[1]
-    return "slower" if agree and apart else "no difference seen"
+    return agree and spread(mine)[0] > spread(theirs)[1]
 
 
 def teraflops(row: Row) -> float:
@@ -130,21 +144,20 @@ def _table(what: str, rows: Sequence[Row], ceiling: Row | None) -> Iterator[str]
     right = [row for row in rows if row["status"] == "ok"]
     others = [row for row in rows if row["status"] != "ok"]
     if right:
-        best = min(right, key=lambda row: median(row["rounds_ms"]))
         baseline = next((row for row in right if row["backend"] == BASELINE), None)
         on_card = any("graph_rounds_ms" in row or "host_ms" in row for row in right)
         columns = ["backend", "ms", "p10-p90", *(["graph", "host"] if on_card else []), "first, s", "MiB"]
         columns += ["useful TFLOP/s", "ceiling", "times as fast", "verdict"]
         lines = [f"| {' | '.join(columns)} |", "| --- |" + " ---: |" * (len(columns) - 2) + " --- |"]
         for row in sorted(right, key=lambda row: median(row["rounds_ms"])):
-            lines.append(f"| {' | '.join(_cells(row, best, baseline, ceiling, on_card))} |")
+            lines.append(f"| {' | '.join(_cells(row, right, baseline, ceiling, on_card))} |")
         yield f"{TITLES[what]}:\n\n" + "\n".join(lines)
     if others:
         listed = "\n".join(f"- {row['backend']}, {row['status']}: {row['message']}" for row in others)
         yield f"{TITLES[what]}, without a time:\n\n{listed}"
 
 
-def _cells(row: Row, best: Row, baseline: Row | None, ceiling: Row | None, on_card: bool) -> list[str]:
+def _cells(row: Row, rows: Sequence[Row], baseline: Row | None, ceiling: Row | None, on_card: bool) -> list[str]:
     milliseconds, (low, high) = median(row["rounds_ms"]), spread(row["rounds_ms"])
     named = row["backend"] + (f" ({row['mode']})" if "mode" in row else "")
     cells = [named, digits(milliseconds), f"{digits(low)}-{digits(high)}"]
@@ -155,7 +168,7 @@ def _cells(row: Row, best: Row, baseline: Row | None, ceiling: Row | None, on_ca
     cells += [digits(row["first_ms"] / 1000), f"{row['peak_bytes'] / 2**20:,.0f}", digits(teraflops(row))]
     cells.append("" if ceiling is None else f"{teraflops(row) / matmul_teraflops(ceiling):.1%}")
     cells.append("" if baseline is None else f"{median(baseline['rounds_ms']) / milliseconds:.2f}x")
-    return [*cells, verdict(row, best)]
+    return [*cells, verdict(row, rows)]
 
 
 def matmul_teraflops(ceiling: Row) -> float:

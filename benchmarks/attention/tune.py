@@ -10,6 +10,7 @@ import torch
 
 from attn_mods import backends
 from attn_mods.backends import Shapes
+from attn_mods.dispatch import ranked
 from attn_mods.tuning import FORWARD, TRAINING, Measured, Table, nearest
 from benchmarks.attention.cases import Group, Shape
 from benchmarks.attention.measure import key_of
@@ -42,7 +43,7 @@ class Regret:
 
 
 def table_of(records: Iterable[Row]) -> Table:
-    """The table of one card: of each recipe, shape and pass the last run that measured it.
+    """The table of one card: of each recipe, shape and pass the run that measured most backends, the last of several.
 
     Raises:
         ValueError: Records of no card, or of several.
@@ -53,9 +54,12 @@ def table_of(records: Iterable[Row]) -> Table:
     if len(cards) != 1 or None in cards:
         names = ", ".join(sorted(str(card) for card in cards)) or "no run"
         raise ValueError(f"tune: the records must be of one card, got {names}; name the files of one")
-    rows = [measured for _, measured in _measured(records)]
-    latest = {(row.recipe, row.what, row.shapes, row.dtype): row for row in rows}
-    return Table(next(iter(cards)), next(reversed(runs.values()))["torch"], tuple(latest.values()))
+    chosen: dict[tuple[object, ...], Measured] = {}
+    for _, row in _measured(records):
+        key = row.recipe, row.what, row.shapes, row.dtype
+        if key not in chosen or len(row.ms) >= len(chosen[key].ms):
+            chosen[key] = row
+    return Table(next(iter(cards)), next(reversed(runs.values()))["torch"], tuple(chosen.values()))
 
 
 def regrets(table: Table, records: Iterable[Row]) -> Iterator[Regret]:
@@ -63,9 +67,8 @@ def regrets(table: Table, records: Iterable[Row]) -> Iterator[Regret]:
     for group, measured in _measured(list(records)):
         recipe = group.recipe("cpu")
         by_table = nearest(table, recipe.name, measured.shapes, group.shape.torch_dtype, measured.what == TRAINING)
-        in_order = [each.name for each in backends.in_order(recipe, measured.shapes, CARD)]
-        ranked = [] if by_table is None else sorted(by_table.ms, key=by_table.ms.__getitem__)
-        chosen = next(name for name in [*ranked, *in_order] if name in measured.ms)
+        candidates = ranked(by_table, recipe, measured.shapes, CARD)
+        chosen = next(each.name for each in candidates if each.name in measured.ms)
         fastest = min(measured.ms, key=measured.ms.__getitem__)
         share = measured.ms[chosen] / measured.ms[fastest] - 1
         there = by_table is not None and by_table.shapes == measured.shapes

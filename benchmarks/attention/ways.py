@@ -209,7 +209,7 @@ class Unfused(Way):
             bias = bias.masked_fill(~placed.mask.dense(q_len, kv_len).to(device), -math.inf)
         empty = (bias == -math.inf).all(-1, keepdim=True)
         bias = bias.masked_fill(empty, 0)
-        scale = task.recipe.scale or 1 / math.sqrt(task.q.shape[3])
+        scale = 1 / math.sqrt(task.q.shape[3]) if task.recipe.scale is None else task.recipe.scale
         groups = task.q.shape[1] // task.k.shape[1]
 
         @torch.compile(fullgraph=True, dynamic=False)

@@ -165,10 +165,11 @@ def _bounded(axes: list[Axis], most: int) -> list[Axis]:
 
 
 def _thinned(axis: Axis) -> Axis:
-    """Every other value, the one shown first among them, and the last."""
-    kept = [value for number, value in enumerate(axis.values) if (number - axis.start) % 2 == 0]
-    start = kept.index(axis.values[axis.start])
-    return Axis(axis.name, tuple(kept), start)
+    """Every other value, the one shown first among them, and both ends; without the ends where that thins nothing."""
+    every_other = {number for number in range(len(axis.values)) if (number - axis.start) % 2 == 0}
+    kept = sorted(every_other | {0, len(axis.values) - 1})
+    kept = kept if len(kept) < len(axis.values) else sorted(every_other)
+    return Axis(axis.name, tuple(axis.values[number] for number in kept), kept.index(axis.start))
 
 
 def _product(axes: list[Axis]) -> int:

@@ -31,7 +31,6 @@ def compose_data(catalogue: Sequence[Entry]) -> dict[str, Any]:
         "block": BLOCK,
         "masks": [_mask(entry) for entry in catalogue if entry.kind == "mask"],
         "tables": {sign: _table(combine) for sign, combine in OPERATORS.items()},
-        "complement": (~_states([EMPTY, FULL, MIXED, UNKNOWN])).codes.flatten().tolist(),
     }
 
 

@@ -16,19 +16,27 @@ NEEDS_A_CARD = "It needs tensors of a CUDA card in bfloat16 or float16."
 HOLDS_A_MATRIX = "This holds a matrix of queries x keys: it computes every pair, and memory grows with both lengths."
 
 
-def sdpa(example: Example) -> tuple[str, str] | None:
-    """Code for scaled_dot_product_attention and what to know of it; None if it cannot compute this."""
+def sdpa(entry: Entry, example: Example, causal: bool) -> tuple[str, str] | None:
+    """Code for scaled_dot_product_attention and what to know of it; None if it cannot compute this.
+
+    Args:
+        entry: The entry.
+        example: Its example.
+        causal: Whether the example, a score, is under a causal mask.
+    """
     if isinstance(example.part, Mask):
         return _sdpa_mask(example.part, example.q_len, example.kv_len)
     if not example.part.additive:
         return None
     q_len, kv_len = example.q_len, example.kv_len
+    scale = "" if entry.scale is None else f", scale={entry.scale}"
     lines = [
         SDPA_IMPORT,
         "",
         f"zeros = torch.zeros(1, q.shape[1], {q_len}, {kv_len})",
         f"bias = score.dense(zeros, torch.arange({q_len}), torch.arange({kv_len}))",
-        "out = scaled_dot_product_attention(q, k, v, attn_mask=bias)",
+        *([f"bias = bias.masked_fill(~masks.Causal().dense({q_len}, {kv_len}), -torch.inf)"] if causal else []),
+        f"out = scaled_dot_product_attention(q, k, v, attn_mask=bias{scale})",
     ]
     return "\n".join(lines), f"{HOLDS_A_MATRIX} In bfloat16 the bias is rounded before it is added."
 
@@ -48,25 +56,32 @@ def _sdpa_mask(mask: Mask, q_len: int, kv_len: int) -> tuple[str, str]:
     return code, f"{HOLDS_A_MATRIX} Not every kernel of it gives 0 for a row that sees no key."
 
 
-def flash(example: Example) -> tuple[str, str] | None:
-    """Code for flash-attn and what to know of it; None where its arguments cannot say this."""
+def flash(example: Example, causal: bool) -> tuple[str, str] | None:
+    """Code for flash-attn and what to know of it; None where its arguments cannot say this.
+
+    Args:
+        example: The example.
+        causal: Whether it, a score, is under a causal mask.
+    """
     if isinstance(example.part, Score):
-        return _flash_score(example.part)
+        return _flash_score(example.part, causal)
     band = example.part.band()
     if band is None or example.q_len != example.kv_len:
         return None
     options = _options(band)
-    note = (
-        "`window_size` counts the keys before and after the query's own, which is not counted; -1 is unbounded. With "
-        "fewer queries than keys flash-attn aligns the last query with the last key."
-    )
+    note = "With fewer queries than keys flash-attn aligns the last query with the last key."
+    if any("window_size" in option for option in options):
+        counted = (
+            "`window_size` counts the keys before and after the query's own, which is not counted; -1 is unbounded."
+        )
+        note = f"{counted} {note}"
     if band.cu_seqlens is None:
         return _flash_call(options), f"{note} {NEEDS_A_CARD}"
     lines = [
         "from flash_attn import flash_attn_varlen_func",
         "",
         "tokens = [t[0].transpose(0, 1) for t in (q, k, v)]  # [tokens, heads, head dimension]",
-        "cu = mask.band().cu_seqlens.int()",
+        "cu = mask.band().cu_seqlens.int().to(q.device)",
         "longest = int(cu.diff().max())",
         f"out = flash_attn_varlen_func({', '.join(['*tokens, cu, cu, longest, longest', *options])})",
         "out = out.transpose(0, 1)[None]",
@@ -91,24 +106,25 @@ def _options(band: Band) -> list[str]:
     return causal if band.left is None and band.right in (None, 0) else [*causal, f"window_size={sides}"]
 
 
-def _flash_score(score: Score) -> tuple[str, str] | None:
+def _flash_score(score: Score, causal: bool) -> tuple[str, str] | None:
+    options = ["causal=True"] if causal else []
     if isinstance(score, Softcap):
-        return _flash_call([f"softcap={score.cap}"]), f"`softcap=0.0` is no cap. {NEEDS_A_CARD}"
-    if isinstance(score, Alibi) and score.num_heads is not None:
+        return _flash_call([*options, f"softcap={score.cap}"]), f"`softcap=0.0` is no cap. {NEEDS_A_CARD}"
+    if isinstance(score, Alibi) and score.num_heads is not None and causal:
         before = (
             "from attn_mods.scores.alibi import published_slopes",
             "",
-            f"slopes = torch.tensor(published_slopes({score.num_heads}))",
-            f'score = scores.Alibi(num_heads={score.num_heads}, form="absolute")  # what flash-attn computes',
+            f"slopes = torch.tensor(published_slopes({score.num_heads}), device=q.device)",
         )
-        note = "flash-attn subtracts slope x |i - j|: the absolute form. Under a causal mask the signed form is equal."
-        return _flash_call(["alibi_slopes=slopes"], before), f"{note} {NEEDS_A_CARD}"
+        note = "flash-attn subtracts slope x |i - j|: under a causal mask that is the signed form."
+        return _flash_call([*options, "alibi_slopes=slopes"], before), f"{note} {NEEDS_A_CARD}"
     return None
 
 
 def argument_names(entry: Entry) -> list[str]:
     """The arguments by which other libraries ask for the same, found in the code that calls them."""
     example = first(entry, 16)
-    programs = [found[0] for found in (sdpa(example), flash(example)) if found is not None]
+    causal = entry.kind == "score" and "decoder" in entry.tags
+    programs = [found[0] for found in (sdpa(entry, example, causal), flash(example, causal)) if found is not None]
     names = {name for program in programs for name in re.findall(r"\b(\w+)=", program)}
     return sorted(names | ({"cu_seqlens_q", "cu_seqlens_k"} if any("varlen" in each for each in programs) else set()))

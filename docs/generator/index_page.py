@@ -17,7 +17,7 @@ from docs.generator.work_table import counted
 TITLES = {"mask": "Masks", "score": "Scores"}
 LEADS = {
     "mask": "Which keys a query sees. Rows are queries, columns are keys, filled is visible.",
-    "score": "What is done to a score before the softmax. The darker, the higher.",
+    "score": "What is done to a score before the softmax. The stronger the colour, the higher.",
 }
 
 
@@ -60,7 +60,7 @@ def _controls(catalogue: Sequence[Entry]) -> str:
         [
             '<form class="am-filter" role="search" aria-label="Filter recipes" hidden>',
             '<label for="am-query">Filter by name, paper number, model or argument</label>',
-            '<input id="am-query" type="search" autocomplete="off" placeholder="window_size, 2310.06825, Gemma 2">',
+            '<input id="am-query" type="search" autocomplete="off" placeholder="try window_size, or Gemma 2">',
             f'<div class="am-chips" role="group" aria-label="Tags">{chips}</div>',
             '<p class="am-count" role="status"></p>',
             "</form>",
@@ -92,7 +92,7 @@ def _badges(entry: Entry) -> list[str]:
 def searched(entry: Entry) -> str:
     """What the filter looks through, in lower case: names, papers, models, their fields, others' argument names."""
     papers = [f"{paper.title} {paper.arxiv or ''} {paper.where}" for paper in entry.papers]
-    models = [f"{model.name} {model.field}" for model in entry.models]
+    models = [f"{model.name} {model.field or ''}" for model in entry.models]
     parts = [
         entry.name,
         entry.title,

@@ -9,10 +9,9 @@ import torch
 
 from attn_mods.entry import Entry
 from benchmarks.attention.report import TITLES, Measured, Row, median, spread
-from benchmarks.attention.ways import BASELINE
 from benchmarks.bars import digits
 from docs.generator.chart import Dot, chart
-from docs.generator.records import length, of_entry
+from docs.generator.records import AS_CALLED, AS_GRAPH, fastest, length, of_entry
 
 CHARTED = ("forward", "forward_backward")
 
@@ -30,35 +29,39 @@ def measured_speed(entry: Entry) -> str:
 
 def _card(card: str, of_card: Sequence[Measured]) -> Iterator[str]:
     yield f"### {card}"
-    yield " ".join(_summary(each) for each in of_card)
+    yield "\n".join(f"- {_summary(each)}" for each in of_card)
     stale = _stale(of_card)
     if stale:
         yield stale
     for what in CHARTED:
-        dots = _dots(of_card, what)
+        dots = _dots(_of_one_size(of_card), what)
         if dots:
             label = f"{TITLES[what]}, milliseconds of each backend at each length; the tables below hold the numbers"
             caption = f"<figcaption>{TITLES[what]}, as called</figcaption>"
-            yield f'<figure class="am-figure">{chart(dots, label)}{caption}</figure>'
+            yield f'<figure class="am-figure" tabindex="0">{chart(dots, label)}{caption}</figure>'
     for each in of_card:
-        body = "\n\n".join(part for part in (each.source, *each.tables()) if part)
+        shape = each.rows[0]["shape"]
+        one = f"python -m benchmarks run {each.rows[0]['recipe']} --suite standard --length {shape['q_len']}"
+        body = "\n\n".join(part for part in (each.source, f"This recipe alone: `{one}`", *each.tables()) if part)
         yield f'??? note "{each.title}"\n\n{textwrap.indent(body, "    ")}'
 
 
 def _summary(one: Measured) -> str:
-    """One sentence on the fastest forward pass."""
-    right = [row for row in one.of("forward") if row["status"] == "ok"]
-    if not right:
-        return f"At {length(one):,} tokens nothing computed it."
-    best = min(right, key=lambda row: median(row["rounds_ms"]))
-    sentence = (
-        f"At {length(one):,} tokens `{best['backend']}` is fastest forward, {digits(median(best['rounds_ms']))} ms"
-    )
-    by_hand = next((row for row in right if row["backend"] == BASELINE), None)
-    if by_hand is None or by_hand is best:
+    """Which is fastest forward, as called and as a replayed CUDA graph."""
+    called, alone = fastest(one, "forward", AS_CALLED), fastest(one, "forward", AS_GRAPH)
+    if not called:
+        return f"{length(one):,} tokens: nothing computed it."
+    sentence = f"{length(one):,} tokens, forward: {_named(called, AS_CALLED)}"
+    if not alone:
         return f"{sentence}."
-    times = median(by_hand["rounds_ms"]) / median(best["rounds_ms"])
-    return f"{sentence}, {times:.2f} times as fast as FlexAttention by hand."
+    return f"{sentence} as called; {_named(alone, AS_GRAPH)} as a replayed CUDA graph, without what the host costs."
+
+
+def _named(rows: Sequence[Row], times: str) -> str:
+    """The fastest with its time, and those that cannot be told from it."""
+    first, *others = rows
+    text = f"`{first['backend']}` {digits(median(first[times]))} ms"
+    return f"{text} (not told apart: {', '.join(row['backend'] for row in others)})" if others else text
 
 
 def _stale(of_card: Sequence[Measured]) -> str:
@@ -67,11 +70,18 @@ def _stale(of_card: Sequence[Measured]) -> str:
     others = sorted(version for version in measured_with if _minor(version) != _minor(torch.__version__))
     if not others:
         return ""
-    return f"Measured with torch {', '.join(others)}; this page was made with torch {torch.__version__}."
+    return f"**Stale?** Measured with torch {', '.join(others)}; this page was made with torch {torch.__version__}."
 
 
 def _minor(version: str) -> tuple[str, ...]:
     return tuple(version.split(".")[:2])
+
+
+def _of_one_size(of_card: Sequence[Measured]) -> list[Measured]:
+    """Those whose sizes differ by the length alone, of the sizes most were measured at."""
+    sizes = [{**each.rows[0]["shape"], "q_len": 0, "kv_len": 0} for each in of_card]
+    most = max(sizes, key=sizes.count)
+    return [each for each, size in zip(of_card, sizes, strict=True) if size == most]
 
 
 def _dots(of_card: Sequence[Measured], what: str) -> dict[str, dict[int, Dot]]:
@@ -84,4 +94,4 @@ def _dots(of_card: Sequence[Measured], what: str) -> dict[str, dict[int, Dot]]:
 
 
 def _dot(row: Row) -> Dot:
-    return Dot(median(row["rounds_ms"]), *spread(row["rounds_ms"]))
+    return Dot(median(row[AS_CALLED]), *spread(row[AS_CALLED]))

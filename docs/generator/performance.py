@@ -6,38 +6,67 @@ from collections.abc import Iterator, Sequence
 
 from benchmarks import card_report, record
 from benchmarks.attention.report import EXPLANATION, TITLES, Measured, Row, median
-from benchmarks.attention.ways import WAYS
+from benchmarks.attention.ways import BASELINE, WAYS
 from benchmarks.bars import digits
-from docs.generator.records import by_card, length
+from docs.generator.records import AS_CALLED, AS_GRAPH, by_card, fastest, length
+
+NOT_SEARCHED = "search:\n  exclude: true"
+"""Pages of numbers, which would come first in every search that has a number in it."""
+
+DECIDED = (
+    ("forward", AS_CALLED),
+    ("forward", AS_GRAPH),
+    ("forward_backward", AS_CALLED),
+    ("forward_backward", AS_GRAPH),
+)
+HOW = {AS_CALLED: "as called", AS_GRAPH: "as a CUDA graph"}
 
 
 def performance_pages() -> Iterator[tuple[str, str]]:
     """Path below the performance folder and text of every page."""
-    yield "index.md", overview()
+    yield "index.md", which_is_fastest()
+    yield "all_backends.md", all_backends()
     yield "block_masks.md", block_masks()
 
 
-def overview() -> str:
-    """Recipes by backends, a table for each card, length and pass."""
+def which_is_fastest() -> str:
+    """The decision table: for each recipe, length and pass the fastest backend, a row of a record behind every cell."""
     parts = [
         "---\ntitle: Performance\nhide: [toc]\n---",
         "# Performance",
-        "How long each backend takes for each recipe, as a multiple of the fastest that computes exactly that, in the "
-        "same run. **1.00** is the fastest. Empty: the backend does not compute it, or was not measured; the recipe's "
-        "page says which and why. As called, a short kernel takes as long as the host needs for a call; as a replayed "
-        "CUDA graph it does not. The times themselves, spreads, memory and the first call stand on the recipes' pages. "
-        "[How it is measured](../how_measured.md) says what is in a time. "
-        "[Building BlockMasks](block_masks.md) has a page of its own.",
+        "Which way to compute a recipe is fastest, of all that were held against float64 first. Several names: their "
+        "times cannot be told apart. *As called* is what a program gets that queues its calls from Python: a short "
+        "kernel then takes as long as the host needs for a call. *As a CUDA graph* is the work on the card alone. "
+        f"`{BASELINE}` is `torch.compile(flex_attention)` with the rule as its paper writes it, `sdpa_default` "
+        "PyTorch's own choice of kernel; the other names are backends of `attention`.",
+        "- [All backends, as multiples of the fastest](all_backends.md)\n"
+        "- [Building BlockMasks](block_masks.md)\n"
+        "- [How it is measured](../how_measured.md), and what is unfair about it",
     ]
     for card, of_card in by_card().items():
-        for tokens in sorted({length(each) for each in of_card}, reverse=True):
-            here = [each for each in of_card if length(each) == tokens]
-            parts.append(f"## {card}, {tokens:,} tokens")
-            parts.append(_where(here))
-            for what, title in TITLES.items():
-                for times, how in (("rounds_ms", "as called"), ("graph_rounds_ms", "as a replayed CUDA graph")):
+        parts.append(f"## {card}")
+        for title, here in _by_length(of_card).items():
+            parts += [f"### {title}", _where(here), _decisions(here)]
+    return "\n\n".join(parts) + "\n"
+
+
+def all_backends() -> str:
+    """Recipes by backends, a table for each card, length and pass."""
+    parts = [
+        f"---\ntitle: All backends\nhide: [toc]\n{NOT_SEARCHED}\n---",
+        "# All backends",
+        "How long each takes, as a multiple of the fastest in the same run. **Bold** is the fastest and what cannot be "
+        "told apart from it. Empty: it does not compute the recipe, was not measured, or, in the tables of CUDA "
+        "graphs, cannot be captured; the recipe's page says which and why. The times themselves, spreads, memory and "
+        "the first call stand there too.",
+    ]
+    for card, of_card in by_card().items():
+        for title, here in _by_length(of_card).items():
+            parts += [f"## {card}, {title}", _where(here)]
+            for what, passed in TITLES.items():
+                for times, how in HOW.items():
                     table = _matrix(here, what, times)
-                    parts += [f"{title}, {how}:", table] if table else []
+                    parts += [f"{passed}, {how}:", table] if table else []
     return "\n\n".join([*parts, "What the columns of the recipes' tables mean:", EXPLANATION]) + "\n"
 
 
@@ -45,7 +74,20 @@ def block_masks() -> str:
     """Building BlockMasks on cards."""
     runs = [list(record.read(path)) for path in record.result_files()]
     of_cards = [rows for rows in runs if any(row["record"] == "cell" for row in rows) and _card_of(rows) is not None]
-    return f"# Building BlockMasks\n\n{card_report.page(of_cards)}"
+    largest_first = sorted(of_cards, key=lambda rows: "principal" not in _masks_of(rows))
+    opening = (
+        "How long it takes to build a BlockMask on a card, against PyTorch's own `create_block_mask`, eager and "
+        "compiled, with parameter values that are new in every call. The first run is of the three masks that bars are "
+        "set for: causal, a window, packed documents; the others are of five more rules and of greater lengths. At the "
+        "end of each run stands what it is held to, and by how much that is missed."
+    )
+    head = f"---\ntitle: Building BlockMasks\n{NOT_SEARCHED}\n---\n\n# Building BlockMasks"
+    return f"{head}\n\n{opening}\n\n{card_report.page(largest_first)}"
+
+
+def _masks_of(rows: Sequence[Row]) -> str:
+    """Whether the run is of the principal masks or of others."""
+    return "principal" if any(row.get("recipe") == "causal" for row in rows) else "others"
 
 
 def _card_of(rows: Sequence[Row]) -> str | None:
@@ -53,29 +95,62 @@ def _card_of(rows: Sequence[Row]) -> str | None:
     return card
 
 
+def _by_length(of_card: Sequence[Measured]) -> dict[str, list[Measured]]:
+    """What was measured at each pair of lengths and shape, the longest first, recipes by name."""
+    ordered = sorted(of_card, key=lambda each: (-length(each), str(each.rows[0]["recipe"])))
+    found: dict[str, list[Measured]] = {}
+    for each in ordered:
+        shape = each.rows[0]["shape"]
+        tokens = f"{shape['q_len']:,}"
+        tokens += "" if shape["q_len"] == shape["kv_len"] else f" x {shape['kv_len']:,}"
+        sizes = f"B={shape['B']} Hq={shape['Hq']} Hkv={shape['Hkv']} D={shape['head_dim']} {shape['dtype']}"
+        found.setdefault(f"{tokens} tokens, {sizes}", []).append(each)
+    return found
+
+
 def _where(here: Sequence[Measured]) -> str:
-    """Shapes, and folded away versions, dates and commands of the runs."""
+    """Versions, dates and commands of the runs, folded away."""
     sources = dict.fromkeys(each.source for each in here if each.source)
-    shapes = dict.fromkeys(each.title.rsplit(", ", 1)[1] for each in here)
     runs = "\n".join(f"    - {source}" for source in sources)
-    return f'{"; ".join(shapes)}.\n\n??? note "Where and with what"\n\n{runs}'
+    return f'??? note "Where and with what"\n\n{runs}'
+
+
+def _link(one: Measured) -> str:
+    recipe = one.rows[0]["recipe"]
+    return f"[{recipe}](../gallery/{recipe}.md)"
+
+
+def _decisions(here: Sequence[Measured]) -> str:
+    titles = [f"{TITLES[what].lower()}, {HOW[times]}" for what, times in DECIDED]
+    rows = [[_link(each), *(_decision(each, what, times) for what, times in DECIDED)] for each in here]
+    return card_report.markdown_table(["recipe", *titles], rows, names=1 + len(DECIDED))
+
+
+def _decision(one: Measured, what: str, times: str) -> str:
+    rows = fastest(one, what, times)
+    if not rows:
+        return ""
+    names = ", ".join(f"`{row['backend']}`" for row in rows)
+    return f"{names} {digits(median(rows[0][times]))} ms"
 
 
 def _matrix(here: Sequence[Measured], what: str, times: str) -> str:
     """The table of one pass; empty if nothing has such times."""
-    found = {
-        str(each.rows[0]["recipe"]): {row["backend"]: median(row[times]) for row in each.of(what) if row.get(times)}
-        for each in here
-    }
-    names = [name for name in WAYS if any(name in ms for ms in found.values())]
-    rows = []
-    for recipe, ms in sorted(found.items()):
-        if ms:
-            best = min(ms.values())
-            cells = [_multiple(ms[name] / best) if name in ms else "" for name in names]
-            rows.append([f"[{recipe}](../gallery/{recipe}.md)", digits(best), *cells])
-    return card_report.markdown_table(["recipe", "fastest, ms", *names], rows) if rows else ""
+    found = [(each, {row["backend"]: row for row in each.of(what) if row.get(times)}) for each in here]
+    names = [name for name in (BASELINE, *WAYS) if any(name in rows for _, rows in found)]
+    names = list(dict.fromkeys(names))
+    lines = []
+    for each, rows in found:
+        if rows:
+            best = min(median(row[times]) for row in rows.values())
+            first = {row["backend"] for row in fastest(each, what, times)}
+            cells = [
+                _multiple(median(rows[name][times]) / best, name in first) if name in rows else "" for name in names
+            ]
+            lines.append([_link(each), digits(best), *cells])
+    return card_report.markdown_table(["recipe", "fastest, ms", *names], lines) if lines else ""
 
 
-def _multiple(times: float) -> str:
-    return "**1.00**" if times == 1 else f"{times:.2f}" if times < 10 else f"{times:.0f}"
+def _multiple(times: float, is_first: bool) -> str:
+    text = f"{times:.2f}" if round(times, 2) < 10 else f"{times:.0f}"
+    return f"**{text}**" if is_first else text

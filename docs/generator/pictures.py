@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterator
 
 import torch
@@ -32,7 +33,7 @@ def picture(entry: Entry, label: str = "") -> str:
     else:
         shapes = _shaded((heat(values).levels / 3).round().long())
     q_len, kv_len = values.shape
-    spoken = f'role="img" aria-label="{label}"' if label else 'aria-hidden="true"'
+    spoken = f'role="img" aria-label="{html.escape(label)}"' if label else 'aria-hidden="true"'
     return f'<svg class="am-picture" viewBox="0 0 {kv_len} {q_len}" {spoken}>{shapes}</svg>'
 
 

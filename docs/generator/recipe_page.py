@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from attn_mods import description
@@ -73,7 +74,7 @@ def _head(entry: Entry) -> str:
         f"description: {json.dumps(html.escape(entry.summary.replace('``', '')))}",
         "---",
         "",
-        f"# {entry.title}",
+        f"# {prose(entry.title)}",
         "",
         f'<p class="am-lead">{prose(entry.summary)}</p>',
         "",
@@ -105,7 +106,7 @@ def _explorer(entry: Entry, explorer: Explorer) -> str:
     caption += (
         "Filled: the query sees the key."
         if entry.kind == "mask"
-        else f"{SHOWN_ON[explorer.shown_on]}, the darker the higher."
+        else f"{SHOWN_ON[explorer.shown_on]}, the stronger the higher."
     )
     if not explorer.axes:
         caption += " This recipe has no parameters that change the picture."
@@ -161,9 +162,20 @@ def _list(sentences: Iterator[str] | Sequence[str]) -> str:
 
 
 def related(entry: Entry, catalogue: Sequence[Entry]) -> list[Entry]:
-    """The entries that share most tags, at least one, in the order of the catalogue where they share as many."""
-    others = [other for other in catalogue if other.name != entry.name and other.tags & entry.tags]
-    return sorted(others, key=lambda other: -len(other.tags & entry.tags))[:MOST_RELATED]
+    """The entries that share most, rare tags and words of the name counting most; in the order of the catalogue."""
+    bearing = Counter(word for other in catalogue for word in marks(other))
+    shared = {
+        other.name: sum(1 / bearing[mark] for mark in marks(other) & marks(entry))
+        for other in catalogue
+        if other.name != entry.name
+    }
+    others = [other for other in catalogue if shared.get(other.name)]
+    return sorted(others, key=lambda other: -shared[other.name])[:MOST_RELATED]
+
+
+def marks(entry: Entry) -> set[str]:
+    """Its tags, the words of its name, and what kind it is."""
+    return {*entry.tags, *(f"name {word}" for word in entry.name.split("_")), f"kind {entry.kind}"}
 
 
 def _related(entry: Entry, catalogue: Sequence[Entry]) -> str:

@@ -20,27 +20,30 @@ def tabs(entry: Entry) -> str:
     example = first(entry, LENGTH)
     opening = _opening(entry, example)
     sections = [_tab("One call", _one_call(entry, opening)), _tab("flex_attention", _plain_flex(example, opening))]
-    for title, found in (("SDPA", sdpa(example)), ("flash-attn", flash(example))):
-        if found is not None:
-            code, note = found
-            sections.append(_tab(title, _program(opening, code), note))
+    by_sdpa, by_flash = sdpa(entry, example, is_causal(entry)), flash(example, is_causal(entry))
+    if by_sdpa is not None:
+        sections.append(_tab("SDPA", _program(opening, by_sdpa[0]), by_sdpa[1]))
+    if by_flash is not None:
+        on_a_card = [line.replace(", 64)", ', 64, device="cuda", dtype=torch.bfloat16)') for line in opening]
+        sections.append(_tab("flash-attn", _program(on_a_card, by_flash[0]), by_flash[1]))
     sections.append(_tab("The whole file", f'--8<-- "{_file(entry)}"', title=_file(entry)))
     return "\n".join(sections)
 
 
 def _one_call(entry: Entry, opening: list[str]) -> str:
-    return _program(opening, f"out = am.attention(q, k, v, {entry.kind})")
+    return _program(opening, f"out = am.attention(q, k, v, {_shown(opening)})")
 
 
 def _plain_flex(example: Example, opening: list[str]) -> str:
     lengths = f"{example.q_len}" if example.q_len == example.kv_len else f"{example.q_len}, {example.kv_len}"
-    kind = opening[-1].partition(" = ")[0]
+    shown = _shown(opening)
+    recipe = shown if shown == "recipe" else f"am.Recipe({shown}={shown})"
     lines = [
         "from torch.nn.attention.flex_attention import flex_attention",
         "",
         "flex = torch.compile(flex_attention)",
         "with torch.no_grad():  # on a CPU flex_attention has no gradients",
-        f"    out = flex(q, k, v, **am.Recipe({kind}={kind}).flex_kwargs({lengths}))",
+        f"    out = flex(q, k, v, **{recipe}.flex_kwargs({lengths}))",
     ]
     return _program(opening, "\n".join(lines))
 
@@ -57,8 +60,29 @@ def _opening(entry: Entry, example: Example) -> list[str]:
             f"q = torch.randn({batch}, {heads}, {example.q_len}, 64)",
             f"k, v = torch.randn(2, {batch}, {heads}, {example.kv_len}, 64)",
         ]
-    imports = ["import torch", "import attn_mods as am", f"from attn_mods import {entry.kind}s", ""]
-    return [*imports, *inputs, *made.lines, f"{entry.kind} = {made.expression}"]
+    recipe = _recipe(entry)
+    modules = "masks, scores" if "masks." in recipe else f"{entry.kind}s"
+    imports = ["import torch", "import attn_mods as am", f"from attn_mods import {modules}", ""]
+    return [*imports, *inputs, *made.lines, f"{entry.kind} = {made.expression}", *([recipe] if recipe else [])]
+
+
+def is_causal(entry: Entry) -> bool:
+    """Whether a score is meant for decoders, and so shown under a causal mask."""
+    return entry.kind == "score" and "decoder" in entry.tags
+
+
+def _recipe(entry: Entry) -> str:
+    """The line that makes a recipe of a score that needs a mask or a scale of its own; empty for others."""
+    if entry.kind == "mask" or not (is_causal(entry) or entry.scale is not None):
+        return ""
+    parts = ["masks.Causal(), score" if is_causal(entry) else "score=score"]
+    parts += [] if entry.scale is None else [f"scale={entry.scale}"]
+    return f"recipe = am.Recipe({', '.join(parts)})"
+
+
+def _shown(opening: list[str]) -> str:
+    """The name of what is handed to attention."""
+    return opening[-1].partition(" = ")[0]
 
 
 def _program(opening: list[str], code: str) -> str:

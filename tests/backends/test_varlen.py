@@ -138,7 +138,7 @@ def test_a_bound_that_more_queries_than_keys_move_is_refused() -> None:
 @pytest.mark.parametrize("q_len", [1, 5, 8, 13])
 @pytest.mark.parametrize("kv_len", [1, 5, 8, 13])
 @pytest.mark.parametrize("left", [None, 0, 2, 9])
-@pytest.mark.parametrize("right", [None, -3, 0, 2, 9])
+@pytest.mark.parametrize("right", [None, 0, 2, 9])
 def test_empty_rows(q_len: int, kv_len: int, left: int | None, right: int | None) -> None:
     shapes = Shapes(1, 1, 1, q_len, kv_len, 8, 8)
     i, j = torch.arange(q_len)[:, None], torch.arange(kv_len)

@@ -14,7 +14,7 @@ from attn_mods import registry
 from docs.generator.examples import catalogue, make
 from docs.generator.index_page import searched
 from docs.generator.prose import formula
-from docs.generator.recipe_page import related
+from docs.generator.recipe_page import marks, related
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "pages"
@@ -117,9 +117,17 @@ def test_pages_name_no_host_but_where_a_definition_is_from(pages: dict[str, str]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_related_recipes_share_a_tag(name: str) -> None:
+def test_related_recipes_have_something_in_common(name: str) -> None:
     entry = registry.info(name)
-    assert all(other.tags & entry.tags and other.name != name for other in related(entry, catalogue()))
+    found = related(entry, catalogue())
+    assert found and all(marks(other) & marks(entry) and other.name != name for other in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"), [("left_padding", "key_padding"), ("document_causal", "document"), ("softcap", "alibi")]
+)
+def test_the_nearest_are_related(name: str, other: str) -> None:
+    assert other in [each.name for each in related(registry.info(name), catalogue())]
 
 
 @pytest.mark.parametrize(

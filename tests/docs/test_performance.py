@@ -7,12 +7,12 @@ import re
 import pytest
 
 from attn_mods import registry
-from benchmarks.attention.report import median
+from benchmarks.attention.report import median, verdict
 from docs.generator import measured as measured_page
 from docs.generator.chart import Dot, chart
 from docs.generator.measured import measured_speed
-from docs.generator.performance import block_masks, overview
-from docs.generator.records import by_card, length, of_entry
+from docs.generator.performance import all_backends, block_masks, which_is_fastest
+from docs.generator.records import AS_CALLED, by_card, fastest, length, of_entry
 
 CARD = "NVIDIA H200"
 MEASURED = sorted({str(each.rows[0]["recipe"]) for each in by_card()[CARD]})
@@ -25,11 +25,18 @@ def test_a_page_names_the_fastest_of_each_length(name: str) -> None:
     for each in of_entry(name)[CARD]:
         right = [row for row in each.of("forward") if row["status"] == "ok"]
         best = min(right, key=lambda row: median(row["rounds_ms"]))
-        assert f"At {length(each):,} tokens `{best['backend']}` is fastest forward" in page
+        assert f"{length(each):,} tokens, forward: `{best['backend']}`" in page
         assert each.run is not None and each.run["run_id"] in page
         for row in each.rows:
             if row["status"] != "ok":
                 assert row["message"] in page
+
+
+def test_what_cannot_be_told_apart_is_named_together() -> None:
+    for each in by_card()[CARD]:
+        rows = fastest(each, "forward", AS_CALLED)
+        words = {verdict(row, [r for r in each.of("forward") if r.get(AS_CALLED)]) for row in rows}
+        assert words == ({"fastest"} if len(rows) == 1 else {"among the fastest"})
 
 
 def test_nothing_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,18 +44,22 @@ def test_nothing_measured_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert measured_speed(registry.info("causal")).startswith("Nothing is measured for this recipe yet.")
 
 
-def test_every_recipe_measured_stands_in_the_overview() -> None:
-    page = overview()
+@pytest.mark.parametrize("page", [which_is_fastest(), all_backends()], ids=["decisions", "all backends"])
+def test_every_recipe_measured_stands_on_both_pages(page: str) -> None:
     for name in MEASURED:
         assert f"[{name}](../gallery/{name}.md)" in page
-    for row in re.findall(r"^\| \[.*$", page, re.MULTILINE):
-        assert row.count("**1.00**") >= 1
 
 
-def test_the_overview_has_the_ratios_of_a_run() -> None:
+def test_each_row_has_a_fastest() -> None:
+    rows = re.findall(r"^\| \[.*$", all_backends(), re.MULTILINE)
+    assert len(rows) > 50
+    assert all("**1.00**" in row for row in rows)
+
+
+def test_the_tables_have_the_ratios_of_a_run() -> None:
     each = next(each for each in by_card()[CARD] if each.rows[0]["recipe"] == "causal" and length(each) == 16_384)
     times = {row["backend"]: median(row["rounds_ms"]) for row in each.of("forward") if row["status"] == "ok"}
-    section = overview().split(f"## {CARD}, 16,384 tokens")[1]
+    section = all_backends().split(f"## {CARD}, 16,384 tokens")[1]
     header, line = (
         next(text for text in section.splitlines() if text.startswith(start)) for start in ("| recipe", "| [causal]")
     )

@@ -76,8 +76,9 @@ def test_programs_run_and_agree_with_float64(
         namespace: dict[str, Any] = {}
         # What auto chooses is compiled for seconds each; other tests hold it against float64 for every entry.
         program = program.replace("am.attention(q, k, v, ", 'am.attention(q, k, v, backend="eager", recipe=')
+        program = program.replace(', device="cuda", dtype=torch.bfloat16', "")
         exec(compile(program, f"<{title} of {name}>", "exec"), namespace)
-        part = namespace.get("mask", namespace.get("score"))
+        part = namespace.get("recipe", namespace.get("mask", namespace.get("score")))
         truth = am.reference(namespace["q"], namespace["k"], namespace["v"], part)
         assert torch.allclose(namespace["out"].double(), truth, atol=2e-5, rtol=2e-5), title
     record_property("programs of the gallery run", len(found))

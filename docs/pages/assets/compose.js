@@ -112,13 +112,16 @@ class Compose {
     return seen.length ? `row ${row} sees ${keys(seen)}` : `row ${row} sees no key`;
   }
 
+  operand(at) {
+    return (this.terms[at].not ? "~" : "") + LETTERS[at];
+  }
+
   program() {
     const lines = ["import attn_mods as am", "from attn_mods import masks", ""];
-    const operand = ({ not }, at) => (not ? "~" : "") + LETTERS[at];
-    let joined = operand(this.terms[0], 0);
+    let joined = this.operand(0);
     this.terms.forEach((term, at) => {
       lines.push(`${LETTERS[at]} = ${this.data.masks[term.mask].code}`);
-      if (at) joined = `${at > 1 ? `(${joined})` : joined} ${term.sign} ${operand(term, at)}`;
+      if (at) joined = `${at > 1 ? `(${joined})` : joined} ${term.sign} ${this.operand(at)}`;
     });
     return [...lines, `mask = ${joined}`].join("\n");
   }
@@ -142,7 +145,7 @@ class Compose {
       const cells = [STATE_NAMES[key >> 2], STATE_NAMES[key & 3], count, STATE_NAMES[claim], found];
       return element("tr", {}, ...cells.map((text) => element("td", {}, `${text}`)));
     });
-    const before = this.terms.length > 2 ? "all before" : "a", last = LETTERS[this.terms.length - 1];
+    const before = this.terms.length > 2 ? "all before" : this.operand(0), last = this.operand(this.terms.length - 1);
     const titles = [before, last, "blocks", "the states say", "true"].map((text) => element("th", { scope: "col" }, text));
     const caption = `${before} ${sign} ${last}: the states alone settle ${settled} of ${joined.length} blocks of ${this.data.block} x ${this.data.block}.`;
     this.table.replaceChildren(
@@ -156,10 +159,14 @@ class Compose {
 export async function startCompose(page, signal) {
   const root = page.querySelector(".am-compose");
   if (!root || root.dataset.shown) return;
-  const data = await load(root.dataset.frames);
-  if (signal.aborted) return;
-  const compose = new Compose(root, data);
-  const watcher = new MutationObserver(() => compose.show());
-  watcher.observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
-  signal.addEventListener("abort", () => watcher.disconnect());
+  try {
+    const data = await load(root.dataset.frames);
+    if (signal.aborted) return;
+    const compose = new Compose(root, data);
+    const watcher = new MutationObserver(() => compose.show());
+    watcher.observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
+    signal.addEventListener("abort", () => watcher.disconnect());
+  } catch (error) {
+    root.append(element("p", { class: "am-legend" }, `The frames could not be loaded (${error.message}).`));
+  }
 }

@@ -81,14 +81,14 @@ class Explorer {
   explain(frame, q_len, kv_len) {
     this.legend.replaceChildren();
     if (!this.possible) {
-      this.legend.textContent = "These values do not go together: the recipe refuses them, or has no such head.";
+      this.legend.textContent = "The recipe refuses these values together, or has no such head or sample.";
     } else if (this.mask) {
       const { codes } = pool(this.pixels, q_len, kv_len, this.block);
       const kept = this.pixels.reduce((sum, bit) => sum + bit, 0);
       const count = (code) => codes.filter((each) => each === code).length;
       const mark = (name, text) => element("span", { class: name }, text);
       this.legend.append(
-        mark(EMPTY_MARK, `${count(0)} empty`), mark(MIXED_MARK, `${count(2)} mixed`), mark(FULL_MARK, `${count(1)} full`),
+        mark(EMPTY_MARK, `${count(0)} empty, `), mark(MIXED_MARK, `${count(2)} mixed, `), mark(FULL_MARK, `${count(1)} full`),
         ` of ${codes.length} blocks. ${kept} of ${q_len * kv_len} pairs kept, ${((100 * kept) / (q_len * kv_len)).toFixed(1)} %.`,
       );
     } else {

@@ -1,5 +1,8 @@
 // The filter of the index. What is asked for stands in the address: ?filter=...&tags=a,b (q is the site search's own).
 
+/** Lower case, with hyphens, underscores and commas as spaces: "left-padded" is found as "left padded". */
+const plain = (text) => text.toLowerCase().replace(/[-_,\s]+/g, " ");
+
 export function startFilter(page, signal) {
   const form = page.querySelector(".am-filter");
   if (!form) return;
@@ -31,11 +34,12 @@ export function startFilter(page, signal) {
   }
 
   function show() {
-    const words = query.value.toLowerCase().trim(), tags = chosen();
+    const words = plain(query.value).split(" ").filter(Boolean), tags = chosen();
     let count = 0;
     for (const card of cards) {
       const own = card.dataset.tags.split(" ");
-      const matches = card.dataset.search.includes(words) && tags.every((tag) => own.includes(tag));
+      const text = plain(card.dataset.search);
+      const matches = words.every((word) => text.includes(word)) && tags.every((tag) => own.includes(tag));
       card.parentElement.hidden = !matches;
       count += matches;
     }

@@ -1,6 +1,6 @@
 // The picture of a matrix on a canvas, with a row that is followed by pointer and arrow keys.
 
-import { EMPTY, FULL, LEVELS } from "./frames.js";
+import { EMPTY, FULL } from "./frames.js";
 import { element } from "./controls.js";
 
 const MIXED_OPACITY = 0.4;
@@ -59,10 +59,6 @@ export class Stage {
 
   drawPixels(pixels, rows, columns, zoom, lines, most = 1) {
     this.draw(Float32Array.from(pixels, (value) => value / most), rows, columns, zoom, lines);
-  }
-
-  drawLevels(levels, rows, columns, zoom, lines) {
-    this.drawPixels(levels, rows, columns, zoom, lines, LEVELS);
   }
 
   drawTiles(tiles, rows, columns, zoom, block) {
