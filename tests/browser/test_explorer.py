@@ -72,7 +72,7 @@ def test_the_canvas_shows_what_the_recipe_computes(visit: Visit, name: str) -> N
                 choose(page, axis.name, position)
                 setting[axis.name] = axis.values[position]
             if shown.matrix(setting, *pair) is None:
-                assert "do not go together" in page.inner_text(".am-legend")
+                assert "refuses these values together" in page.inner_text(".am-legend")
                 continue
             drawn, dense = opacities(page), expected(shown, setting, pair)
             assert drawn.shape == dense.shape
