@@ -56,12 +56,20 @@ def _header(records: Records) -> dict[str, Any]:
 def _run(records: Records) -> Iterator[str]:
     cells = {what: [r for r in records if r.get("what") == f"block_mask_{what}"] for what in ("build", "decode")}
     if cells["build"]:
-        yield from (f"### Building a BlockMask, {_date(records)}", _where(records), EXPLANATION)
+        yield from (f"### {_masks(cells['build'])}", _where(records), EXPLANATION)
         yield from _build(records)
     if cells["decode"]:
-        yield from (f"### The BlockMask of one query after the other, {_date(records)}", _where(records))
+        yield from ("### The BlockMask of one query after the other", _where(records))
         yield _decode(cells["decode"])
     yield from _reasons([*cells["build"], *cells["decode"]])
+
+
+def _masks(cells: Records) -> str:
+    """What a run built, for a heading."""
+    names = ", ".join(dict.fromkeys(row["recipe"] for row in cells))
+    lengths = sorted({row["shape"]["kv_len"] for row in cells})
+    span = f"{lengths[0]:,}" if len(lengths) == 1 else f"{lengths[0]:,} to {lengths[-1]:,}"
+    return f"BlockMasks of {span} tokens: {names}"
 
 
 def _date(records: Records) -> str:
@@ -76,7 +84,7 @@ def _where(records: Records) -> str:
         versions.append(f"attention-gym {environment['attn_gym']}")
     state = {True: ", changed", False: "", None: ""}[code["dirty"]]
     commit = f"commit {code['git_sha'][:12]}{state}" if code["git_sha"] else "commit not known"
-    return f"{', '.join(versions)}; {commit}; run {header['run_id']}: `{header['command']}`"
+    return f"{_date(records)}; {', '.join(versions)}; {commit}; run {header['run_id']}: `{header['command']}`"
 
 
 def _build(records: Records) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from attn_mods.entry import Entry
-from docs.generator.examples import Example, Input, first, input_of, make, matrix, own_lengths
+from docs.generator.examples import Example, Input, first, input_of, make, matrix, own_lengths, shown_cases
 
 LENGTHS = (16, 32, 64)
 LEAST_QUERIES = 8
@@ -74,7 +74,7 @@ class Explorer:
 
 def explorer(entry: Entry) -> Explorer:
     """The controls of an entry, bounded to a number of frames that a page can carry."""
-    case = next((case for case in entry.cases if _lengths(entry, case)), "tiny")
+    case = next((case for case in shown_cases(entry) if _lengths(entry, case)), "tiny")
     lengths = _lengths(entry, case)
     shown_on = input_of(first(entry, LENGTHS[0]))
     bare = Explorer(entry, case, lengths, (), shown_on)

@@ -77,7 +77,9 @@ def _follows(entry: Entry, values: dict[str, Any], name: str) -> bool:
     except (ValueError, TypeError):
         return False
     value = values[name]
-    return torch.equal(own, value) if isinstance(own, Tensor) and isinstance(value, Tensor) else bool(own == value)
+    if isinstance(own, Tensor) and isinstance(value, Tensor):
+        return torch.equal(own, value)
+    return not isinstance(own, Tensor) and not isinstance(value, Tensor) and bool(own == value)
 
 
 def _found(entry: Entry, part: Mask | Score, name: str) -> Any:

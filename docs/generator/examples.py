@@ -71,9 +71,10 @@ def make(entry: Entry, case: str, q_len: int, kv_len: int) -> Example | None:
 
 
 def first(entry: Entry, length: int) -> Example:
-    """The example of an entry within a length: the case "tiny" if it can be that long, else another case.
+    """The example of an entry within a length: of a mask the case "tiny" if it can be that long, else another case.
 
-    Where queries are not the keys, the longest of the lengths that "tiny" is defined for.
+    Where queries are not the keys, the longest of the lengths that "tiny" is defined for. Of a score the case "bench",
+    whose parameters are those of models, not of pictures.
 
     Raises:
         LookupError: No case of the entry is that short.
@@ -82,11 +83,16 @@ def first(entry: Entry, length: int) -> Example:
         example = make(entry, "tiny", q_len, kv_len)
         if example is not None and example.part.frame == "cross":
             return example
-    for case in entry.cases:
+    for case in shown_cases(entry):
         example = make(entry, case, length, length)
         if example is not None:
             return example
     raise LookupError(f"{entry.name}: no case can be shown at {length} tokens; give it one for any length")
+
+
+def shown_cases(entry: Entry) -> list[str]:
+    """The cases in the order in which one is looked for to be shown."""
+    return ["bench", *(case for case in entry.cases if case != "bench")] if entry.kind == "score" else list(entry.cases)
 
 
 def input_of(example: Example) -> Input:

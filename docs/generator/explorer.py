@@ -6,6 +6,7 @@ from typing import Any
 
 from attn_mods.entry import Entry
 from docs.generator.axes import Axis, Explorer
+from docs.generator.constructors import constructor
 from docs.generator.frames import heat, pack_bits, pack_levels
 
 
@@ -23,7 +24,7 @@ def explorer_data(explorer: Explorer) -> dict[str, Any]:
     data: dict[str, Any] = {
         "name": explorer.entry.name,
         "kind": explorer.entry.kind,
-        "axes": [_axis(axis) for axis in explorer.axes],
+        "axes": [_axis(axis, explorer) for axis in explorer.axes],
         "lengths": lengths,
         "frames": [key.partition(" ")[0] for key in frames],
     }
@@ -44,5 +45,21 @@ def _stored(entry: Entry, values: Any, frames: dict[str, int], ranges: list[list
     return frames.setdefault(key, len(frames))
 
 
-def _axis(axis: Axis) -> dict[str, Any]:
-    return {"name": axis.name, "values": list(axis.values), "start": axis.start}
+def _axis(axis: Axis, explorer: Explorer) -> dict[str, Any]:
+    data: dict[str, Any] = {"name": axis.name, "values": list(axis.values), "start": axis.start}
+    if axis.name == "case":
+        data["programs"] = [_program(explorer, case) for case in axis.values]
+    return data
+
+
+def _program(explorer: Explorer, case: str) -> str:
+    """The parameters of a case as Python at the length that is shown first; empty where a table is too large."""
+    lengths = explorer.lengths[min(1, len(explorer.lengths) - 1)]
+    example = explorer.example({"case": case}, *lengths)
+    if example is None:
+        return ""
+    try:
+        made = constructor(explorer.entry, example.part)
+    except LookupError:
+        return ""
+    return "\n".join([*made.lines, made.expression])

@@ -20,10 +20,12 @@ class Explorer {
     this.view = "tokens";
     this.stage = new Stage(`${data.name}: queries from top to bottom, keys from left to right`, (row) => this.describe(row));
     this.legend = element("p", { class: "am-legend", "aria-live": "polite" });
+    this.program = element("pre", { class: "am-code", tabindex: "0", hidden: "" }, element("code"));
     this.zoom = ZOOMS.indexOf(this.fittingZoom());
     root.append(
       element("div", { class: "am-stage" }, this.stage.box, this.stage.words, this.legend),
       this.controls(),
+      this.program,
     );
     this.show();
   }
@@ -75,6 +77,7 @@ class Explorer {
       this.stage.drawPixels(this.pixels, q_len, kv_len, zoom, this.block, this.mask ? 1 : LEVELS);
     }
     this.explain(frame, q_len, kv_len);
+    this.tell();
     this.root.dataset.shown = JSON.stringify({ setting: this.setting, length: this.length, view: this.view });
   }
 
@@ -98,6 +101,14 @@ class Explorer {
       );
     }
     if (this.stage.row !== null) this.stage.words.textContent = this.describe(this.stage.row);
+  }
+
+  /** The parameters of a case, which its name does not say, as Python for the length shown first. */
+  tell() {
+    const at = this.data.axes.findIndex((axis) => axis.programs);
+    const text = at < 0 ? "" : this.data.axes[at].programs[this.setting[at]];
+    this.program.hidden = !text;
+    this.program.firstChild.textContent = text;
   }
 
   describe(row) {
