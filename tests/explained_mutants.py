@@ -51,6 +51,11 @@ EXPLAINED: dict[str, dict[str, str]] = {
         "batch_and_heads: 1 -> 0 in 1 if self.slopes is None else self.slopes.shape[0]": SLOPES,
         "batch_and_heads: 0 -> -1 in self.slopes.shape[0]": "slopes have one dimension: the first is the last",
     },
+    "softcap": {
+        "score_mod: softcap_by_sigmoid if backend in ('flex_bfloat16', 'flex_float16') else softcap -> "
+        "softcap_by_sigmoid if not backend in ('flex_bfloat16', 'flex_float16') else softcap": "both forms compute the "
+        "same to float64's rounding; tests/scores/test_forms.py says which kernel gets which",
+    },
     "relative_bias_table": {
         "batch_and_heads: 1 -> 2 in (1, self.table.shape[0])": SAMPLES_ARE_NOT_READ,
         "batch_and_heads: 1 -> 0 in (1, self.table.shape[0])": SAMPLES_ARE_NOT_READ,
@@ -65,10 +70,7 @@ EXPLAINED: dict[str, dict[str, str]] = {
         "are whether distance >= exact",
     },
     "pair_bias": {
-        "unsupported_by: self.bias.numel() <= LARGEST_INDEX or backend in BACKENDS_WITH_WIDE_INDICES -> "
-        "self.bias.numel() <= LARGEST_INDEX and backend in BACKENDS_WITH_WIDE_INDICES": ANY_TABLE_THAT_FITS,
         "unsupported_by: self.bias.numel() <= LARGEST_INDEX -> self.bias.numel() < LARGEST_INDEX": ANY_TABLE_THAT_FITS,
-        "unsupported_by: self.bias.numel() <= LARGEST_INDEX -> self.bias.numel() >= LARGEST_INDEX": ANY_TABLE_THAT_FITS,
     },
     "forgetting": {
         "score_mod: backend == 'eager' -> backend != 'eager'": "chooses the precision of sums of float64 gates",

@@ -54,6 +54,9 @@ OPERATORS: dict[type[ast.operator], tuple[type[ast.operator], ...]] = {
 }
 OPPOSITES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "cummax": "cummin"}
 LENGTHS = ((8, 8), (45, 45), (97, 97))
+FORMS = ("flex", "flex_flash", "flex_float16", "flex_bfloat16")
+"""Backends that a score may have a form of its own for."""
+
 LONGEST_MUTANT_SECONDS = 5.0
 """Some mutants loop for ever; every other one takes a fraction of a second."""
 CLASSES = [item for item in (*masks.ALL, *scores.ALL) if inspect.isclass(item)]
@@ -239,8 +242,8 @@ def put(function: ast.FunctionDef, index: int, replacement: ast.AST) -> ast.Func
     return ast.fix_missing_locations(Put().visit(changed))
 
 
-def rule_maker(cls: type[Mask | Score], sources: list[Source], mutant: Mutant | None) -> Callable[[Any], Any]:
-    """``mask_mod`` or ``score_mod`` of a part, with all functions of the rule made anew and one of them changed."""
+def rule_maker(cls: type[Mask | Score], sources: list[Source], mutant: Mutant | None) -> Callable[[Any], list[Any]]:
+    """The rules of a part, one of a mask and each form of a score, all functions made anew and one of them changed."""
     namespaces: dict[str, dict[str, Any]] = {}
     for source in sources:
         namespaces.setdefault(source.module.__name__, dict(vars(source.module)))
@@ -258,10 +261,12 @@ def rule_maker(cls: type[Mask | Score], sources: list[Source], mutant: Mutant | 
             replace_names(namespace, other, names, [source.name for source in sources if not source.is_method], name)
     changed_class = type(cls.__name__, (cls,), methods)
 
-    def make(part: Any) -> Any:
+    def make(part: Any) -> list[Any]:
         copied = object.__new__(changed_class)
         copied.__dict__.update(part.__dict__)
-        return copied.mask_mod() if isinstance(part, Mask) else copied.score_mod()
+        if isinstance(part, Mask):
+            return [copied.mask_mod()]
+        return list({rule.__code__: rule for rule in map(copied.score_mod, FORMS)}.values())
 
     return make
 
@@ -310,12 +315,12 @@ def truths(cls: type[Mask | Score]) -> list[tuple[Any, Tensor, tuple[Tensor, ...
     return found
 
 
-def is_noticed(cls: type[Mask | Score], make_rule: Callable[[Any], Any]) -> bool:
+def is_noticed(cls: type[Mask | Score], make_rules: Callable[[Any], list[Any]]) -> bool:
     """Whether the dense form differs from the mutant, or the mutant raises or does not end, on some case."""
     before = signal.signal(signal.SIGALRM, does_not_end)
     signal.setitimer(signal.ITIMER_REAL, LONGEST_MUTANT_SECONDS)
     try:
-        return differs(cls, make_rule)
+        return differs(cls, make_rules)
     except MutantDoesNotEndError:
         return True
     finally:
@@ -331,13 +336,13 @@ def does_not_end(number: int, frame: object) -> None:
     raise MutantDoesNotEndError
 
 
-def differs(cls: type[Mask | Score], make_rule: Callable[[Any], Any]) -> bool:
+def differs(cls: type[Mask | Score], make_rules: Callable[[Any], list[Any]]) -> bool:
     for part, expected, axes, more in truths(cls):
         try:
-            got = evaluate_everywhere(make_rule(part), *axes, *more)
+            found = [evaluate_everywhere(rule, *axes, *more) for rule in make_rules(part)]
         except Exception:
             return True
-        if got.dtype != expected.dtype or not same(got, expected):
+        if any(got.dtype != expected.dtype or not same(got, expected) for got in found):
             return True
     return False
 

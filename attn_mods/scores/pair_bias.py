@@ -19,7 +19,8 @@ from attn_mods.mask import Frame
 from attn_mods.score import Score, ScoreMod
 
 LARGEST_INDEX = 2**31 - 1
-BACKENDS_WITH_WIDE_INDICES = ("eager", "flex")  # flex: forward and gradients right at S = 46,400 on an H100
+# flex: forward and gradients right at S = 46,400 on an H100
+BACKENDS_WITH_WIDE_INDICES = ("eager", "flex", "flex_float16", "flex_bfloat16")
 
 
 @dataclass(frozen=True, eq=False)

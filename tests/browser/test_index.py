@@ -104,5 +104,8 @@ def test_all_cards_are_links_without_javascript(chromium: Any) -> None:
 )
 def test_the_search_of_the_site_finds_pages(visit: Visit, asked: str, path: str) -> None:
     page = visit.open("")
+    page.focus(".md-search__input")
+    ready = "!/Initializing/.test(document.querySelector('.md-search-result__meta').textContent)"
+    page.wait_for_function(ready)  # what is typed before the index is there is not looked for
     page.fill(".md-search__input", asked)
     page.wait_for_selector(f'.md-search-result__link[href*="{path}"]', state="attached")

@@ -1,0 +1,30 @@
+"""Which form of a score which kernel gets."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from attn_mods import scores
+from attn_mods.scores import pair_bias
+
+
+@pytest.mark.parametrize(
+    ("backend", "form"),
+    [
+        ("flex", "softcap"),
+        ("flex_flash", "softcap"),
+        ("eager", "softcap"),
+        ("plain", "softcap"),
+        ("flex_float16", "softcap_by_sigmoid"),
+        ("flex_bfloat16", "softcap_by_sigmoid"),
+    ],
+)
+def test_softcap(backend: str, form: str) -> None:
+    assert scores.Softcap(50.0).score_mod(backend).__name__ == form
+
+
+@pytest.mark.parametrize("form", ["flex", "flex_float16", "flex_bfloat16", "eager"])
+def test_a_large_table_has_every_form_of_flex(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_bias, "LARGEST_INDEX", 10)
+    assert scores.PairBias(torch.zeros(1, 1, 4, 4)).score_mod(form).__name__ == "pair_bias"
