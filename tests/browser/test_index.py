@@ -104,8 +104,13 @@ def test_all_cards_are_links_without_javascript(chromium: Any) -> None:
 )
 def test_the_search_of_the_site_finds_pages(visit: Visit, asked: str, path: str) -> None:
     page = visit.open("")
-    page.focus(".md-search__input")
-    ready = "!/Initializing/.test(document.querySelector('.md-search-result__meta').textContent)"
-    page.wait_for_function(ready)  # what is typed before the index is there is not looked for
-    page.fill(".md-search__input", asked)
-    page.wait_for_selector(f'.md-search-result__link[href*="{path}"]', state="attached")
+    found = page.locator(f'.md-search-result__link[href*="{path}"]')
+    for _ in range(60):
+        if page.locator(".md-search-result__link").count() == 0:  # what is typed before the index is there is lost
+            page.fill(".md-search__input", "")
+            page.fill(".md-search__input", asked)
+        page.wait_for_timeout(1000)
+        if found.count():
+            break
+    told = page.locator(".md-search-result__link").evaluate_all("links => links.map((link) => link.pathname)")
+    assert found.count(), told

@@ -33,7 +33,7 @@ def unpacked(text: str, bits: int, count: int) -> Tensor:
 def expected(name: str, setting: dict[str, Any], q_len: int, kv_len: int, shown_on: str) -> Tensor:
     """The recipe's own dense form, 0 and 1 of a mask, values of a score."""
     entry = registry.info(name)
-    case = setting.get("case", next(iter(entry.cases)))
+    case = setting.get("case", "bench" if entry.kind == "score" else next(iter(entry.cases)))
     fields = {field: value for field, value in setting.items() if field not in ("case", "sample", "head")}
     part = entry.cases[case].make(q_len, kv_len, "cpu")
     part = dataclasses.replace(part, **fields) if fields else part
