@@ -64,7 +64,9 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
         parsed = [json.loads(line) for line in text.splitlines()]
     except (EOFError, ValueError, OSError) as error:
-        raise ValueError(f"{path}: not a whole file of records ({error}); was its writing cut?") from error
+        raise ValueError(
+            f"{path}: not a whole file of records ({error}); if its writing was cut, remove it and measure again"
+        ) from error
     for record in parsed:
         validate(record)
         yield record

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
 from attn_mods.recipe import Recipe
+from attn_mods.sink import apply_sink
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,15 @@ class Call:
     def shapes(self) -> Shapes:
         """Sizes of q, k and v."""
         return Shapes.of(self.q, self.k, self.v)
+
+    def finished(self, out: Tensor, lse: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """What is returned of a kernel's out and lse: with the sink applied where there is lse, and lse only if asked.
+
+        A kernel that took the sink itself gives no lse.
+        """
+        if self.recipe.sink is not None and lse is not None:
+            out = apply_sink(out, lse, self.recipe.sink)
+        return out, lse if self.needs.lse else None
 
 
 Runner = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]

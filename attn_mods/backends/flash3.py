@@ -15,7 +15,6 @@ from attn_mods.backends.base import Backend, Call, Needs, Reason, Shapes
 from attn_mods.backends.flash_form import Packed, band_of, bounds_of, form_limits, run_dense, run_packed
 from attn_mods.backends.packages import installed
 from attn_mods.recipe import Recipe
-from attn_mods.sink import apply_sink
 
 MODULE = "fa3_fwd_interface"
 HOPPER = 9
@@ -71,9 +70,7 @@ class Flash3(Backend):
             return result if wants_lse else (result, None)
 
         out, lse = run_dense(call, band, dense) if band.cu_seqlens is None else run_packed(call, band, packed)
-        if recipe.sink is not None and lse is not None:
-            out = apply_sink(out, lse, recipe.sink)
-        return out, lse if call.needs.lse else None
+        return call.finished(out, lse)
 
 
 FLASH3 = Flash3()

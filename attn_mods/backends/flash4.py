@@ -16,7 +16,6 @@ from attn_mods.backends.flash_form import Packed, band_of, bounds_of, form_limit
 from attn_mods.backends.packages import installed
 from attn_mods.band import Band
 from attn_mods.recipe import Recipe
-from attn_mods.sink import apply_sink
 
 MODULE = "flash_attn.cute"
 UNTRIED = 8
@@ -67,9 +66,7 @@ class Flash4(Backend):
             return out, lse if call.needs.lse else None
 
         out, lse = run_dense(call, band, dense) if band.cu_seqlens is None else run_packed(call, band, packed)
-        if recipe.sink is not None and lse is not None:
-            out = apply_sink(out, lse, recipe.sink)
-        return out, lse
+        return call.finished(out, lse)
 
 
 def _keywords(recipe: Recipe, band: Band, shapes: Shapes) -> dict[str, Any]:

@@ -149,12 +149,13 @@ def _band_limits(kernel: str, recipe: Recipe, shapes: Shapes) -> Reason | None:
 
 
 def _boundaries(band: Band, batch: int, length: int, device: torch.device) -> tuple[Tensor, int]:
-    starts = torch.arange(batch, device=device, dtype=torch.int32) * length
-    end = torch.full((1,), batch * length, device=device, dtype=torch.int32)
+    samples = torch.arange(0, (batch + 1) * length, length, device=device, dtype=torch.int32)
     if band.cu_seqlens is None:
-        return torch.cat([starts, end]), length
-    inside = band.cu_seqlens[:-1].to(device, torch.int32)
-    return torch.cat([(starts[:, None] + inside).flatten(), end]), _longest_document(band.cu_seqlens)
+        return samples, length
+    documents = band.cu_seqlens.to(device, torch.int32)
+    if batch > 1:
+        documents = torch.cat([(samples[:-1, None] + documents[:-1]).flatten(), samples[-1:]])
+    return documents, _longest_document(band.cu_seqlens)
 
 
 def _longest_document(cu_seqlens: Tensor) -> int:

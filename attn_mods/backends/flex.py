@@ -30,7 +30,6 @@ from attn_mods.function_state import kernel_signature
 from attn_mods.realised import realised
 from attn_mods.recipe import Recipe
 from attn_mods.score import Score, ScoreMod
-from attn_mods.sink import apply_sink
 
 DEVICES = ("cpu", "cuda", "xpu")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -140,10 +139,8 @@ class Flex(Backend):
         return self.finished(call, out, lse)
 
     def finished(self, call: Call, out: Tensor, lse: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """What the kernel returned, with the sink."""
-        if call.recipe.sink is not None and lse is not None:
-            out = apply_sink(out, lse, call.recipe.sink)
-        return out, lse if call.needs.lse else None
+        """What the call returns of what the kernel did."""
+        return call.finished(out, lse)
 
     def form(self, q: Tensor) -> str:
         """Which form of a score's rule is run: that for half types may be a little less exact than float32."""

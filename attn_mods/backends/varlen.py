@@ -16,7 +16,6 @@ from attn_mods.backends.base import Backend, Call, Needs, Reason, Shapes
 from attn_mods.backends.flash_form import Packed, band_of, bounds_of, form_limits, run_packed
 from attn_mods.band import Band
 from attn_mods.recipe import Recipe
-from attn_mods.sink import apply_sink
 
 NAME = "varlen_attn"
 
@@ -49,9 +48,7 @@ class Varlen(Backend):
             return _varlen_attn(q, k, v, cut, recipe.scale, window, wants_lse)
 
         out, lse = run_packed(call, band, kernel)
-        if recipe.sink is not None and lse is not None:
-            out = apply_sink(out, lse, recipe.sink)
-        return out, lse if call.needs.lse else None
+        return call.finished(out, lse)
 
 
 def _varlen_attn(

@@ -56,7 +56,7 @@ class Softcap(Score):
             checks.fail(self.name, "cap must be positive, also in float32", self.cap, remedy)
 
     def score_mod(self, backend: str = "flex") -> ScoreMod:
-        """The rule cap * tanh(score / cap), or the same by a sigmoid, which Triton computes in half the time.
+        """The rule cap * tanh(score / cap), or the same by a sigmoid, which Triton computes faster.
 
         The sigmoid is off by about 1e-7 of the cap, which float32 would show and half types do not.
         """

@@ -122,28 +122,28 @@ class SdpaByDefault(Way):
 
     def prepared(self, task: Task) -> Attend:
         """One call, its mask made beforehand."""
-        call = Call(task.q, task.k, task.v, _placed(task), Needs())
-        form = mask_form(call.recipe, call.shapes)
-        mask, empty = matrix_of(call, self.name) if form == "dense" else (None, None)
-        grouped = task.q.shape[1] != task.k.shape[1]
+        keywords, empty = self._keywords(task)
 
         def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            causal, scale = form == "causal", task.recipe.scale
-            out = scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=grouped)
+            out = scaled_dot_product_attention(q, k, v, **keywords)
             return out if empty is None else out.masked_fill(empty, 0)
 
         return attend
 
     def kernel(self, task: Task) -> str:
         """The kernel that torch chooses."""
+        keywords, _ = self._keywords(task)
+        chosen = torch._fused_sdp_choice(task.q, task.k, task.v, **keywords)
+        return SDPBackend(chosen).name.lower().removesuffix("_attention")
+
+    def _keywords(self, task: Task) -> tuple[dict[str, Any], Tensor | None]:
+        """The arguments besides q, k and v, and which rows see nothing."""
         call = Call(task.q, task.k, task.v, _placed(task), Needs())
         form = mask_form(call.recipe, call.shapes)
-        mask, _ = matrix_of(call, self.name) if form == "dense" else (None, None)
+        mask, empty = matrix_of(call, self.name) if form == "dense" else (None, None)
         grouped = task.q.shape[1] != task.k.shape[1]
-        chosen = torch._fused_sdp_choice(
-            task.q, task.k, task.v, mask, is_causal=form == "causal", scale=task.recipe.scale, enable_gqa=grouped
-        )
-        return SDPBackend(chosen).name.lower().removesuffix("_attention")
+        keywords = {"attn_mask": mask, "is_causal": form == "causal", "scale": task.recipe.scale}
+        return keywords | {"enable_gqa": grouped}, empty
 
 
 class FlexByHand(Way):

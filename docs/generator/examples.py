@@ -90,6 +90,11 @@ def first(entry: Entry, length: int) -> Example:
     raise LookupError(f"{entry.name}: no case can be shown at {length} tokens; give it one for any length")
 
 
+def is_causal(entry: Entry) -> bool:
+    """Whether a score is meant for decoders, and so shown under a causal mask."""
+    return entry.kind == "score" and "decoder" in entry.tags
+
+
 def shown_cases(entry: Entry) -> list[str]:
     """The cases in the order in which one is looked for to be shown."""
     return ["bench", *(case for case in entry.cases if case != "bench")] if entry.kind == "score" else list(entry.cases)

@@ -9,7 +9,7 @@ from attn_mods.entry import Entry
 from attn_mods.mask import Mask
 from attn_mods.score import Score
 from attn_mods.scores import Alibi, Softcap
-from docs.generator.examples import Example, first
+from docs.generator.examples import Example, first, is_causal
 
 SDPA_IMPORT = "from torch.nn.functional import scaled_dot_product_attention"
 NEEDS_A_CARD = "It needs tensors of a CUDA card in bfloat16 or float16."
@@ -124,7 +124,7 @@ def _flash_score(score: Score, causal: bool) -> tuple[str, str] | None:
 def argument_names(entry: Entry) -> list[str]:
     """The arguments by which other libraries ask for the same, found in the code that calls them."""
     example = first(entry, 16)
-    causal = entry.kind == "score" and "decoder" in entry.tags
+    causal = is_causal(entry)
     programs = [found[0] for found in (sdpa(entry, example, causal), flash(example, causal)) if found is not None]
     names = {name for program in programs for name in re.findall(r"\b(\w+)=", program)}
     return sorted(names | ({"cu_seqlens_q", "cu_seqlens_k"} if any("varlen" in each for each in programs) else set()))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attn_mods.entry import Entry
 from docs.generator.constructors import builder, constructor
-from docs.generator.examples import Example, first
+from docs.generator.examples import Example, first, is_causal
 from docs.generator.fixed_functions import flash, sdpa
 
 ROOT = Path(__file__).parents[2]
@@ -64,11 +64,6 @@ def _opening(entry: Entry, example: Example) -> list[str]:
     modules = "masks, scores" if "masks." in recipe else f"{entry.kind}s"
     imports = ["import torch", "import attn_mods as am", f"from attn_mods import {modules}", ""]
     return [*imports, *inputs, *made.lines, f"{entry.kind} = {made.expression}", *([recipe] if recipe else [])]
-
-
-def is_causal(entry: Entry) -> bool:
-    """Whether a score is meant for decoders, and so shown under a causal mask."""
-    return entry.kind == "score" and "decoder" in entry.tags
 
 
 def _recipe(entry: Entry) -> str:

@@ -28,3 +28,11 @@ def test_softcap(backend: str, form: str) -> None:
 def test_a_large_table_has_every_form_of_flex(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pair_bias, "LARGEST_INDEX", 10)
     assert scores.PairBias(torch.zeros(1, 1, 4, 4)).score_mod(form).__name__ == "pair_bias"
+
+
+@pytest.mark.parametrize("form", ["flex", "flex_float16", "flex_bfloat16"])
+@pytest.mark.parametrize("cap", [1.0, 50.0])
+def test_every_form_of_softcap_is_the_rule_in_float32(cap: float, form: str) -> None:
+    score, zero = torch.linspace(-3 * cap, 3 * cap, 101), torch.tensor(0)
+    got = scores.Softcap(cap).score_mod(form)(score, zero, zero, zero, zero)
+    torch.testing.assert_close(got, cap * torch.tanh(score / cap), atol=5e-7 * cap, rtol=0)

@@ -1,8 +1,8 @@
 // Masks combined pixel by pixel, and what the tile calculus knows of the combination from states alone.
 
 import { choice, element } from "./controls.js";
-import { load, pool, runs, keys, STATE_NAMES, unpackBits, UNKNOWN } from "./frames.js";
-import { Stage } from "./stage.js";
+import { pool, runs, keys, STATE_NAMES, unpackBits, UNKNOWN } from "./frames.js";
+import { Stage, start } from "./stage.js";
 
 export const PIXELS = { "&": (a, b) => a & b, "|": (a, b) => a | b, "-": (a, b) => a & (1 - b) };
 const WORDS = { "&": "and", "|": "or", "-": "minus" };
@@ -159,14 +159,5 @@ class Compose {
 export async function startCompose(page, signal) {
   const root = page.querySelector(".am-compose");
   if (!root || root.dataset.shown) return;
-  try {
-    const data = await load(root.dataset.frames);
-    if (signal.aborted) return;
-    const compose = new Compose(root, data);
-    const watcher = new MutationObserver(() => compose.show());
-    watcher.observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
-    signal.addEventListener("abort", () => watcher.disconnect());
-  } catch (error) {
-    root.append(element("p", { class: "am-legend" }, `The frames could not be loaded (${error.message}).`));
-  }
+  await start(root, signal, (data) => new Compose(root, data));
 }

@@ -1,8 +1,8 @@
 // The explorer of a recipe: replays the frames that the Python recipe computed.
 
 import { choice, element, toggle } from "./controls.js";
-import { keys, load, LEVELS, pool, runs, unpackBits, unpackLevels } from "./frames.js";
-import { Stage } from "./stage.js";
+import { keys, LEVELS, pool, runs, unpackBits, unpackLevels } from "./frames.js";
+import { Stage, start } from "./stage.js";
 
 const BLOCKS = [4, 8, 16];
 const ZOOMS = [3, 4, 5, 6, 8, 10, 12, 16, 20, 24];
@@ -127,16 +127,6 @@ class Explorer {
 export async function startExplorers(page, signal) {
   for (const root of page.querySelectorAll(".am-explorer")) {
     if (root.dataset.shown) continue;
-    try {
-      const data = await load(root.dataset.frames);
-      if (signal.aborted) return;
-      const explorer = new Explorer(root, data);
-      // The colours follow the palette.
-      const watcher = new MutationObserver(() => explorer.show());
-      watcher.observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
-      signal.addEventListener("abort", () => watcher.disconnect());
-    } catch (error) {
-      root.append(element("p", { class: "am-legend" }, `The frames could not be loaded (${error.message}).`));
-    }
+    await start(root, signal, (data) => new Explorer(root, data));
   }
 }

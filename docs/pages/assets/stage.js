@@ -1,6 +1,6 @@
 // The picture of a matrix on a canvas, with a row that is followed by pointer and arrow keys.
 
-import { EMPTY, FULL } from "./frames.js";
+import { EMPTY, FULL, load } from "./frames.js";
 import { element } from "./controls.js";
 
 const MIXED_OPACITY = 0.4;
@@ -70,5 +70,19 @@ export class Stage {
       }
     }
     this.draw(opacities, rows, columns, zoom, block, 0);
+  }
+}
+
+/** Loads the frames of what a page holds and draws it, anew when the palette changes; make(data) has a show(). */
+export async function start(root, signal, make) {
+  try {
+    const data = await load(root.dataset.frames);
+    if (signal.aborted) return;
+    const made = make(data);
+    const watcher = new MutationObserver(() => made.show());
+    watcher.observe(document.body, { attributeFilter: ["data-md-color-scheme"] });
+    signal.addEventListener("abort", () => watcher.disconnect());
+  } catch (error) {
+    root.append(element("p", { class: "am-legend" }, `The frames could not be loaded (${error.message}).`));
   }
 }
