@@ -11,7 +11,7 @@ import statistics
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -30,10 +30,12 @@ class Timed:
     Attributes:
         run: What is timed.
         before: What is done before; what needs something done has no CUDA graph of its own.
+        within: What holds while it is called, entered before a row of calls and left after it.
     """
 
     run: Run
     before: Run = nothing
+    within: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 ROUNDS = 3
@@ -86,7 +88,7 @@ def in_turns(runs: Mapping[str, Timed], device: str, seconds: float, most: int) 
     graphs: dict[str, Run | None] = {}
     counts: dict[str, int] = {}
     for name, each in runs.items():
-        with _blamed(name):
+        with _blamed(name), each.within():
             each.before()
             each.run()
             graphs[name] = clock.graph(each.run) if each.before is nothing else None
@@ -95,7 +97,7 @@ def in_turns(runs: Mapping[str, Timed], device: str, seconds: float, most: int) 
             samples[name].host_ms = clock.host_ms(each)
     for _ in range(ROUNDS):
         for name, each in runs.items():
-            with _blamed(name):
+            with _blamed(name), each.within():
                 samples[name].rounds_ms.append(clock.sampled(each, counts[name]))
                 graph = graphs[name]
                 if graph is not None:

@@ -11,7 +11,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -170,18 +170,24 @@ class _Race:
 
     def _refused_or_checked(self, name: str, training: bool) -> Verdict | Row | None:
         """A verdict on a shorter sequence, None if there is none, or status and message."""
-        refused = WAYS[name].refusal(self._task(training))
+        way = WAYS[name]
+        refused = way.refusal(self._task(training))
         if refused is not None:
             return {"status": "unsupported", "message": refused}
         if not self.gate.is_shortened:
             return None
         task = self.gate.task(training)
-        verdict = self.gate.check(WAYS[name].prepared(task), task)
+        with way.within():
+            verdict = self.gate.check(way.prepared(task), task)
         return verdict if verdict.wrong is None else _wrong(verdict)
 
     def _ready(self, name: str, training: bool, verdict: Verdict | None) -> _Ready | Row:
+        with WAYS[name].within():
+            return self._ready_within(WAYS[name], training, verdict)
+
+    def _ready_within(self, way: Way, training: bool, verdict: Verdict | None) -> _Ready | Row:
         task = self._task(training)
-        attend = WAYS[name].prepared(task)
+        attend = way.prepared(task)
         passes = _timed_passes(attend, (task.q, task.k, task.v), self.inputs[3], training)
         whole = passes[PASSES[2] if training else PASSES[0]].run
         compiled_ms = first_ms_of_nothing_cached(whole, self.device)
@@ -194,12 +200,11 @@ class _Race:
             "first_ms": compiled_ms,
             "peak_bytes": peak_bytes(whole, self.device),
         }
-        way = WAYS[name]
         if isinstance(way, SdpaByDefault):
             known["kernel"] = way.kernel(task)
-        if task.recipe.mask is not None and name.startswith("flex"):
+        if task.recipe.mask is not None and way.name.startswith("flex"):
             known["block_mask_ms"] = _block_mask_ms(task, self.device)
-        return _Ready(passes, known)
+        return _Ready({what: replace(each, within=way.within) for what, each in passes.items()}, known)
 
     def _task(self, training: bool) -> Task:
         recipe = self.group.recipe(self.device)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import attention as torch_attention
 from torch.nn.attention import SDPBackend
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention
@@ -17,7 +19,9 @@ from torch.nn.functional import scaled_dot_product_attention
 import attn_mods as am
 from attn_mods import Recipe, backends, prepared_calls
 from attn_mods.backends import Call, Needs, plan
+from attn_mods.backends.flash4 import MODULE as FLASH4
 from attn_mods.backends.flex import TUNED_MODE
+from attn_mods.backends.packages import installed
 from attn_mods.backends.sdpa import mask_form, matrix_of
 from attn_mods.dispatch import CallOptions
 
@@ -61,6 +65,11 @@ class Way(ABC):
     def mode(self, device: str) -> str | None:
         """The mode of torch.compile, None where it compiles nothing."""
         return None
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """What holds while it is compiled, checked and called: nothing."""
+        yield
 
     @abstractmethod
     def refusal(self, task: Task) -> str | None:
@@ -107,6 +116,30 @@ class OfBackend(Way):
             return am.attention(q, k, v, recipe, q_offset=offset, backend=self.backend, kernel_options=options)
 
         return attend
+
+
+class WithFlash4(OfBackend):
+    """A backend that calls torch's flash kernel, which is FlashAttention-4 while that is activated.
+
+    Args:
+        backend: Name of the backend.
+    """
+
+    def __init__(self, backend: str) -> None:
+        super().__init__(backend, "_fa4")
+
+    @contextmanager
+    def within(self) -> Iterator[None]:
+        """FlashAttention-4 in place of torch's own kernel."""
+        torch_attention.activate_flash_attention_impl("FA4")
+        try:
+            yield
+        finally:
+            torch_attention.restore_flash_attention_impl()
+
+    def refusal(self, task: Task) -> str | None:
+        """What the backend refuses; that the package is missing."""
+        return super().refusal(task) or (None if installed(FLASH4) else "flash-attn-4 is not installed")
 
 
 class SdpaByDefault(Way):
@@ -226,12 +259,22 @@ def _placed(task: Task) -> Recipe:
     return task.recipe.sized(task.q.shape[0], task.q.shape[1]).place(q_len, kv_len, task.q_offset)
 
 
+ACTIVATED = (WithFlash4("sdpa_flash"), WithFlash4("varlen"))
+"""torch has a way to activate FlashAttention-3 too, which wants a build of it with a backward kernel."""
+
 TUNED = (OfBackend("flex", "_tma", USE_TMA=True), OfBackend("flex", "_prescaled", PRESCALE_QK=True))
 """Options of the flex kernel that a caller may set: measured where they are asked for by name."""
 
 WAYS: dict[str, Way] = {
     way.name: way
-    for way in (*(OfBackend(each.name) for each in backends.ALL), SdpaByDefault(), FlexByHand(), Unfused(), *TUNED)
+    for way in (
+        *(OfBackend(each.name) for each in backends.ALL),
+        *ACTIVATED,
+        SdpaByDefault(),
+        FlexByHand(),
+        Unfused(),
+        *TUNED,
+    )
 }
 DEFAULT = tuple(name for name in WAYS if WAYS[name] not in TUNED)
 """What is measured where none is asked for."""

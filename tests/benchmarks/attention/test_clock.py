@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -53,3 +55,18 @@ def test_what_is_done_before_is_done_each_time_and_not_timed(monkeypatch: pytest
     samples = in_turns({"a": timed}, "cpu", 0.0, 5)
     assert order == ["before", "run"] * (2 + FEWEST * ROUNDS)
     assert samples["a"].rounds_ms == [[2000.0] * FEWEST] * ROUNDS
+
+
+def test_what_holds_within_is_entered_for_each_row_of_calls_and_left_before_the_next_way() -> None:
+    order: list[str] = []
+
+    @contextmanager
+    def within() -> Iterator[None]:
+        order.append("enter")
+        yield
+        order.append("leave")
+
+    runs = {"a": Timed(lambda: order.append("a"), within=within), "b": Timed(lambda: order.append("b"))}
+    in_turns(runs, "cpu", 0.0, 5)
+    assert order[:6] == ["enter", "a", "a", "leave", "b", "b"]
+    assert order[6:] == ["enter", *["a"] * FEWEST, "leave", *["b"] * FEWEST] * ROUNDS

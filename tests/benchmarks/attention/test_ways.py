@@ -27,6 +27,8 @@ def task(name: str, training: bool = False) -> Task:
 def test_ways_are_the_backends_and_what_is_written_by_hand() -> None:
     assert [*WAYS] == [
         *(each.name for each in backends.ALL),
+        "sdpa_flash_fa4",
+        "varlen_fa4",
         "sdpa_default",
         BASELINE,
         "unfused",
@@ -61,11 +63,24 @@ def test_way(name: str, recipe: str) -> None:
         ("unfused", "softcap", False, "softcap is not an added bias"),
         ("sdpa_math", "softcap", False, "softcap is not an added bias"),
         ("sdpa_cudnn", "causal", False, "does not run on cpu"),
+        ("sdpa_flash_fa4", "causal", False, "flash-attn-4 is not installed"),
+        ("sdpa_flash_fa4", "sink", False, "has no sink"),
     ],
 )
 def test_reasons(name: str, recipe: str, training: bool, reason: str) -> None:
     refused = WAYS[name].refusal(task(recipe, training))
     assert refused is not None and reason in refused
+
+
+@pytest.mark.parametrize("name", ["sdpa_flash_fa4", "varlen_fa4"])
+def test_flash4_is_put_in_place_and_taken_out_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(torch.nn.attention, "activate_flash_attention_impl", done.append)
+    monkeypatch.setattr(torch.nn.attention, "restore_flash_attention_impl", lambda: done.append("restored"))
+    with pytest.raises(ValueError, match="of the kernel"), WAYS[name].within():
+        assert done == ["FA4"]
+        raise ValueError("of the kernel")
+    assert done == ["FA4", "restored"]
 
 
 def test_modes() -> None:
