@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import attention as torch_attention
 from torch.nn.attention import SDPBackend
+from torch.nn.attention._fa4 import register_flash_attention_fa4
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -125,13 +127,17 @@ class WithFlash4(OfBackend):
         backend: Name of the backend.
     """
 
+    KERNELS = "benchmarks.attention.flash4_for_torch"
+
     def __init__(self, backend: str) -> None:
         super().__init__(backend, "_fa4")
 
     @contextmanager
     def within(self) -> Iterator[None]:
         """FlashAttention-4 in place of torch's own kernel."""
-        torch_attention.activate_flash_attention_impl("FA4")
+        register = functools.partial(register_flash_attention_fa4, module_path=self.KERNELS)
+        torch_attention.register_flash_attention_impl(self.KERNELS, register_fn=register)
+        torch_attention.activate_flash_attention_impl(self.KERNELS)
         try:
             yield
         finally:

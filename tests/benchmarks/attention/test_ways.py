@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+import types
+
 import pytest
 import torch
 
@@ -78,9 +82,23 @@ def test_flash4_is_put_in_place_and_taken_out_again(name: str, monkeypatch: pyte
     monkeypatch.setattr(torch.nn.attention, "activate_flash_attention_impl", done.append)
     monkeypatch.setattr(torch.nn.attention, "restore_flash_attention_impl", lambda: done.append("restored"))
     with pytest.raises(ValueError, match="of the kernel"), WAYS[name].within():
-        assert done == ["FA4"]
+        assert done == ["benchmarks.attention.flash4_for_torch"]
         raise ValueError("of the kernel")
-    assert done == ["FA4", "restored"]
+    assert done[1:] == ["restored"]
+
+
+def test_torch_is_given_the_kernels_of_flash4_that_it_expects(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = types.ModuleType("flash_attn.cute.interface")
+    package._flash_attn_fwd = lambda q, *, causal: (q, causal, None, None, None)  # type: ignore[attr-defined]
+    package._flash_attn_bwd = lambda: "gradients"  # type: ignore[attr-defined]
+    for name in ("flash_attn", "flash_attn.cute"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, "flash_attn.cute.interface", package)
+    monkeypatch.delitem(sys.modules, "benchmarks.attention.flash4_for_torch", raising=False)
+    kernels = importlib.import_module("benchmarks.attention.flash4_for_torch")
+    assert kernels._flash_attn_fwd("out", causal="lse") == ("out", "lse")
+    assert kernels._flash_attn_bwd() == "gradients"
+    monkeypatch.delitem(sys.modules, "benchmarks.attention.flash4_for_torch")
 
 
 def test_modes() -> None:
