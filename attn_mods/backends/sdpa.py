@@ -139,10 +139,9 @@ def _kernel_limits(
         return _efficient(shapes, dtype)
     if dtype not in HALF:
         return Reason(f"this kernel needs float16 or bfloat16, got {dtype}")
-    is_flash = kernel == SDPBackend.FLASH_ATTENTION
-    if form == "dense" and is_flash:
-        return Reason("this kernel takes no mask but is_causal at equal lengths")
-    widest = 256 if is_flash else 128
+    if form == "dense":
+        return Reason("this kernel is handed no mask but is_causal at equal lengths")
+    widest = 256 if kernel == SDPBackend.FLASH_ATTENTION else 128
     if shapes.head_dim > widest or shapes.head_dim % 8:
         return Reason(f"this kernel needs a head dimension of at most {widest}, a multiple of 8")
     return None

@@ -15,7 +15,6 @@ from torch import Tensor
 from attn_mods import checks
 from attn_mods.entry import Case, Entry, Model, Paper
 from attn_mods.score import Score, ScoreMod
-from attn_mods.scores._tanh_approx import tanh_approx, teach_compiler
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +23,10 @@ class Softcap(Score):
 
     Args:
         cap: Bound of the scores' magnitude, > 0; in units of ``scale * q . k``.
-        approximate: Whether flex in bfloat16 on a card may use the card's own tanh, off by at most 2^-11 of its value.
-            Everything else computes as without.
 
     Raises:
         ValueError: cap <= 0, or beyond what float32 holds.
-        TypeError: cap is not a number, approximate not a bool.
+        TypeError: cap is not a number.
 
     References:
         Gemma Team 2024, arXiv 2408.00118, section 2 (logit soft-capping).
@@ -38,7 +35,6 @@ class Softcap(Score):
     frame = "keys"
 
     cap: float
-    approximate: bool = False
 
     entry = Entry(
         title="Softcap",
@@ -48,7 +44,6 @@ class Softcap(Score):
         tags=frozenset({"bounded", "decoder"}),
         cases={
             "tiny": Case(lambda q_len, kv_len, device: Softcap(cap=1.0)),
-            "approximate": Case(lambda q_len, kv_len, device: Softcap(cap=50.0, approximate=True)),
             "bench": Case(lambda q_len, kv_len, device: Softcap(cap=50.0)),
         },
         traps=("The cap comes after the scale and before the mask; with a bias the order must be written, with >>.",),
@@ -59,7 +54,6 @@ class Softcap(Score):
         checks.number_field(self, "cap", remedy)
         if self.cap < checks.SMALLEST_FLOAT:
             checks.fail(self.name, "cap must be positive, also in float32", self.cap, remedy)
-        checks.boolean(self.name, "approximate", self.approximate, "pass True for the card's own tanh in bfloat16")
 
     def score_mod(self, backend: str = "flex") -> ScoreMod:
         """The rule cap * tanh(score / cap), or the same by a sigmoid, which Triton computes faster.
@@ -77,13 +71,6 @@ class Softcap(Score):
             cap = float(text)
             return 2 * cap * torch.sigmoid(score * (2 / cap)) - cap
 
-        def softcap_approximate(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-            cap = float(text)
-            return cap * tanh_approx(score / cap)
-
-        if backend == "flex_bfloat16" and self.approximate:
-            teach_compiler()
-            return softcap_approximate
         return softcap_by_sigmoid if backend in ("flex_bfloat16", "flex_float16") else softcap
 
     def softcap(self) -> float:
