@@ -21,8 +21,8 @@ from benchmarks.attention.cases import Group
 from benchmarks.attention.ways import Attend, Task
 
 LONGEST = {"cpu": 2048, "cuda": 16_384}
-MOST_PAIRS = 2**23
-"""Queries times keys of one head that the truth is found for at a time."""
+MOST_PAIRS = 2**26
+"""Queries times keys, of all heads and samples, that the truth is found for at a time; a matrix of them is 512 MB."""
 
 LEAVES = ("q", "k", "v")
 AttendRows = Callable[[Tensor, Tensor, Tensor, int | None], Tensor]
@@ -110,19 +110,19 @@ class Gate:
         shape = self.group.shape
         # Gradients of some queries at a time are added up: in the dtype of the inputs each sum would be rounded.
         leaves = [each.detach().double().requires_grad_() for each in self.inputs]
-        rows = max(1, MOST_PAIRS // shape.kv_len)
+        rows = max(1, MOST_PAIRS // (shape.B * shape.Hq * shape.kv_len))
         parts = []
         for start in range(0, shape.q_len, rows):
             offset = self.offset if rows >= shape.q_len else (self.offset or 0) + start
-            q, k, v = (each.to(shape.torch_dtype) for each in (leaves[0][:, :, start : start + rows], *leaves[1:]))
-            out = attend(q, k, v, offset)
+            out = attend(leaves[0][:, :, start : start + rows], leaves[1], leaves[2], offset)
             torch.autograd.backward(out, self.gradient[:, :, start : start + rows].to(out.dtype))
             parts.append(out.detach())
         gradients = [leaf.grad for leaf in leaves if leaf.grad is not None]
         return {"out": torch.cat(parts, 2), **dict(zip(LEAVES, gradients, strict=True))}
 
     def _plain_attention(self, q: Tensor, k: Tensor, v: Tensor, offset: int | None) -> Tensor:
+        q, k, v = (each.to(self.group.shape.torch_dtype) for each in (q, k, v))
         return plain_attention(Problem(self.recipe, q, k, v, offset))[0]
 
     def _reference(self, q: Tensor, k: Tensor, v: Tensor, offset: int | None) -> Tensor:
-        return am.reference(q.double(), k.double(), v.double(), self.recipe, q_offset=offset)
+        return am.reference(q, k, v, self.recipe, q_offset=offset)

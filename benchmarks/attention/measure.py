@@ -79,8 +79,7 @@ def whole_groups(rows: Iterable[Row], ways: Sequence[str]) -> set[tuple[object, 
 def rows_of(group: Group, ways: Sequence[str], device: str, limits: Limits, turns: Turns = ALONE_HERE) -> Iterator[Row]:
     """The records of a group, for all ways and passes."""
     try:
-        with turns.beside_others(), turns.one_at_a_time():
-            race = _Race(group, device, limits)
+        race = _race(group, device, limits, turns)
     except Exception as error:  # whatever goes wrong with one group, the others are measured
         for name, what in itertools.product(ways, PASSES):
             yield _row(group.described(), WAYS[name], what, device) | _failure(error)
@@ -103,6 +102,17 @@ def rows_of(group: Group, ways: Sequence[str], device: str, limits: Limits, turn
     forget_compiled()
     with suppress(RuntimeError):
         give_memory_back()
+
+
+def _race(group: Group, device: str, limits: Limits, turns: Turns) -> _Race:
+    """The race of a group; where others hold the memory that its truth needs, when they have given it back."""
+    try:
+        with turns.beside_others(), turns.one_at_a_time():
+            return _Race(group, device, limits)
+    except torch.OutOfMemoryError:
+        give_memory_back()
+    with turns.alone():
+        return _Race(group, device, limits)
 
 
 def _row(shared: Row, way: Way, what: str, device: str) -> Row:
@@ -132,6 +142,7 @@ class _Race:
         self.inputs = group.inputs(device)
         self._verdicts: dict[tuple[str, bool], Verdict | Row | None] = {}
         self.described = group.described() | {"pairs_kept": group.pairs_kept()}
+        give_memory_back()
 
     def outcomes(self, ways: Sequence[str]) -> dict[tuple[str, bool], _Ready | Row]:
         """For each way without and with gradients what can be timed, or status and message of what cannot.
@@ -167,6 +178,9 @@ class _Race:
             with suppress(RuntimeError):
                 give_memory_back()
             return _failure(error)
+        finally:
+            with suppress(RuntimeError):
+                torch.cuda.empty_cache()  # others on the same card need what was freed
 
     def _refused_or_checked(self, name: str, training: bool) -> Verdict | Row | None:
         """A verdict on a shorter sequence, None if there is none, or status and message."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from benchmarks.attention import gate as gate_module
 from benchmarks.attention.gate import Gate, Verdict
@@ -46,3 +47,12 @@ def test_long_sequences_are_checked_on_shorter_ones(monkeypatch: pytest.MonkeyPa
     gate = Gate(SMALL, "cpu")
     assert gate.is_shortened
     assert gate.task(False).q.shape == (1, 2, 32, 16)
+
+
+def test_truth_is_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Gate(SMALL, "cpu")
+    monkeypatch.setattr(gate_module, "MOST_PAIRS", 7 * 2 * 64)
+    parts = Gate(SMALL, "cpu")
+    assert parts._expected.keys() == whole._expected.keys() == {"out", "q", "k", "v"}
+    for name, expected in whole._expected.items():
+        torch.testing.assert_close(parts._expected[name], expected, atol=1e-12, rtol=1e-12)

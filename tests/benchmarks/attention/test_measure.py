@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks import record
 from benchmarks.attention import gate, measure
@@ -99,6 +100,21 @@ def test_what_no_way_can_do_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {(row["status"], row["message"]) for row in rows if row["backend"] == "sdpa_cudnn"} == {
         ("unsupported", "this kernel does not run on cpu")
     }
+
+
+def test_a_truth_that_found_no_memory_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, truth = [], measure.Gate
+
+    def lacks_memory_once(group: Group, device: str) -> measure.Gate:
+        made.append(group)
+        if len(made) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
+        return truth(group, device)
+
+    monkeypatch.setattr(measure, "Gate", lacks_memory_once)
+    rows = list(rows_of(SMALL, CHEAP, "cpu", SHORT))
+    assert {row["status"] for row in rows} == {"ok"}
+    assert len(made) == 2
 
 
 def test_parameters_that_do_not_fit_are_records_too() -> None:
