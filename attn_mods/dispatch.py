@@ -178,19 +178,27 @@ def explain(
     call = _checked(q, k, v, recipe, **options)
     chosen = _first(_candidates(call, backend), call)
     measured = _measured(call)
-    times = {} if measured is None else {name: f"{ms:.3g} ms" for name, ms in measured.ms.items()}
+    times = {} if measured is None else _times(measured, call)
     rows = tuple(
         Row(each.name, _reason(each, call), each is chosen, times.get(each.name, NOT_MEASURED)) for each in backends.ALL
     )
     return Explanation(call.recipe.name, str(call.q.device), rows, _note(call, backend, measured))
 
 
+def _times(measured: Measured, call: Call) -> dict[str, str]:
+    """Milliseconds by backend, as measured or as expected from a measurement."""
+    about = "" if measured.shapes == call.shapes else "about "
+    return {name: f"{about}{ms:.3g} ms" for name, ms in measured.expected_ms(call.shapes).items()}
+
+
 def _note(call: Call, backend: str, measured: Measured | None) -> str:
     """How the choice was made."""
     if backend != "auto":
         return f"asked for: {backend}"
+    if measured is not None and measured.shapes == call.shapes:
+        return f"auto: the fastest of those measured on this card: {measured}"
     if measured is not None:
-        return f"auto: the fastest of those measured on this card, by the nearest case: {measured}"
+        return f"auto: the fastest on this card by what the nearest case measured leads one to expect: {measured}"
     if table_for(call.q.device) is None:
         return f"auto: nothing was measured on this {call.q.device.type} device, so a fixed order decides"
     return f"auto: {call.recipe.name} was not measured on this card in {call.q.dtype}, so a fixed order decides"
@@ -313,7 +321,8 @@ def ranked(measured: Measured | None, recipe: Recipe, shapes: Shapes, device: to
     in_order = backends.in_order(recipe, shapes, device)
     if measured is None:
         return in_order
-    by_time = [backends.get(name) for name in sorted(measured.ms, key=measured.ms.__getitem__)]
+    expected = measured.expected_ms(shapes)
+    by_time = [backends.get(name) for name in sorted(expected, key=expected.__getitem__)]
     # What holds a q_len x kv_len matrix and was fast on a shorter sequence may not even fit on this one.
     is_longer = shapes.q_len * shapes.kv_len > measured.shapes.q_len * measured.shapes.kv_len
     fastest = [each for each in by_time if not (is_longer and each.is_dense(recipe, shapes))]

@@ -1,8 +1,8 @@
 """How fast the backends were measured on a card: what "auto" and ``explain`` go by.
 
 One file a card, ``<card>.json`` beside this one, made from records by ``python -m benchmarks tune``. A recipe on sizes
-that were not measured goes by the nearest that were; a recipe of a name that was not, or a card without a file, by the
-fixed order of ``attn_mods.backends``.
+that were not measured goes by what the nearest that were lead one to expect; a recipe of a name that was not, or a card
+without a file, by the fixed order of ``attn_mods.backends``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import functools
 import json
 import math
 import re
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 import torch
@@ -32,6 +33,8 @@ class Measured:
         shapes: The sizes.
         dtype: Of q, k and v, by torch's name.
         ms: Median milliseconds of a call, by backend; those that are not in it did not compute it.
+        device_ms: Of those, how long the device is at work; as long as the call where a backend is missing.
+        host_ms: How long the host is busy with a call, which runs beside the device; nothing where one is missing.
     """
 
     recipe: str
@@ -39,6 +42,21 @@ class Measured:
     shapes: Shapes
     dtype: str
     ms: dict[str, float]
+    device_ms: dict[str, float] = field(default_factory=dict)
+    host_ms: dict[str, float] = field(default_factory=dict)
+
+    def expected_ms(self, shapes: Shapes) -> dict[str, float]:
+        """Milliseconds of a call on other sizes, by backend: of the sizes measured, as measured.
+
+        The device has more to do by as many times as there are more products of queries and keys, the host never; a
+        call takes as long as the slower of the two.
+        """
+        if shapes == self.shapes:
+            return self.ms
+        times = _work(shapes) / _work(self.shapes)
+        return {
+            name: max(self.device_ms.get(name, ms) * times, self.host_ms.get(name, 0.0)) for name, ms in self.ms.items()
+        }
 
     def __str__(self) -> str:
         shapes = self.shapes
@@ -65,6 +83,8 @@ class Table:
 def nearest(table: Table, recipe: str, shapes: Shapes, dtype: torch.dtype, training: bool) -> Measured | None:
     """The measurement of a recipe of that name, dtype and pass whose sizes are nearest; None if there is none.
 
+    Of two as near the larger: the smaller may have shown the host's time alone.
+
     Args:
         table: The measurements.
         recipe: Name of the recipe.
@@ -75,7 +95,7 @@ def nearest(table: Table, recipe: str, shapes: Shapes, dtype: torch.dtype, train
     what = TRAINING if training else FORWARD
     name = str(dtype).removeprefix("torch.")
     alike = [row for row in table.rows if (row.recipe, row.what, row.dtype) == (recipe, what, name)]
-    return min(alike, key=lambda row: _distance(row.shapes, shapes), default=None)
+    return min(alike, key=lambda row: (_distance(row.shapes, shapes), -_work(row.shapes)), default=None)
 
 
 def file_name(card: str) -> str:
@@ -97,9 +117,7 @@ def read(path: Path) -> Table | None:
     if not path.exists():
         return None
     content = json.loads(path.read_text(encoding="utf-8"))
-    rows = tuple(
-        Measured(row["recipe"], row["what"], Shapes(*row["shapes"]), row["dtype"], row["ms"]) for row in content["rows"]
-    )
+    rows = tuple(Measured(**row | {"shapes": Shapes(*row["shapes"])}) for row in content["rows"])
     return Table(content["card"], content["torch"], rows)
 
 
@@ -111,7 +129,9 @@ def write(path: Path, table: Table) -> None:
             "what": row.what,
             "shapes": astuple(row.shapes),
             "dtype": row.dtype,
-            "ms": {name: float(f"{ms:.4g}") for name, ms in sorted(row.ms.items())},
+            "ms": _rounded(row.ms),
+            "device_ms": _rounded(row.device_ms),
+            "host_ms": _rounded(row.host_ms),
         }
         for row in table.rows
     ]
@@ -120,6 +140,16 @@ def write(path: Path, table: Table) -> None:
     path.write_text(f'{head}, "rows": [\n{lines}\n]}}\n', encoding="utf-8")
     read.cache_clear()
     table_for.cache_clear()
+
+
+def _rounded(times: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(f"{ms:.4g}") for name, ms in sorted(times.items())}
+
+
+def _work(shapes: Shapes) -> int:
+    """Products of numbers, up to a factor, if every pair is visible."""
+    heads = shapes.batch * shapes.q_heads
+    return max(1, heads * shapes.q_len * shapes.kv_len * (shapes.head_dim + shapes.value_dim))
 
 
 def _distance(one: Shapes, other: Shapes) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,14 +78,26 @@ def regrets(table: Table, records: Iterable[Row]) -> Iterator[Regret]:
 def _measured(records: list[Row]) -> Iterator[tuple[Group, Measured]]:
     """Each group and pass with the medians of the backends that computed it in one run."""
     names = {each.name for each in backends.ALL}
-    found: dict[tuple[object, ...], tuple[Row, dict[str, float]]] = {}
+    found: dict[tuple[object, ...], list[Row]] = {}
     for row in records:
         is_time = row["record"] == "attention" and row["status"] == "ok"
         if is_time and row["what"] in PASSES and row["backend"] in names:
-            _, ms = found.setdefault((row["run_id"], row["what"], *key_of(row)), (row, {}))
-            ms[row["backend"]] = median(row["rounds_ms"])
-    for row, ms in found.values():
-        group = Group(row["recipe"], row["case"], Shape(**row["shape"]))
-        shape = group.shape
-        shapes = Shapes(shape.B, shape.Hq, shape.Hkv, shape.q_len, shape.kv_len, shape.head_dim, shape.head_dim)
-        yield group, Measured(group.recipe("cpu").name, row["what"], shapes, shape.dtype, ms)
+            found.setdefault((row["run_id"], row["what"], *key_of(row)), []).append(row)
+    for rows in found.values():
+        group = Group(rows[0]["recipe"], rows[0]["case"], Shape(**rows[0]["shape"]))
+        yield group, _measurement(group, rows)
+
+
+def _measurement(group: Group, rows: Sequence[Row]) -> Measured:
+    """The times of all backends that computed a group in one pass."""
+    shape = group.shape
+    shapes = Shapes(shape.B, shape.Hq, shape.Hkv, shape.q_len, shape.kv_len, shape.head_dim, shape.head_dim)
+    return Measured(
+        group.recipe("cpu").name,
+        rows[0]["what"],
+        shapes,
+        shape.dtype,
+        ms={row["backend"]: median(row["rounds_ms"]) for row in rows},
+        device_ms={row["backend"]: median(row["graph_rounds_ms"]) for row in rows if "graph_rounds_ms" in row},
+        host_ms={row["backend"]: row["host_ms"] for row in rows if "host_ms" in row},
+    )

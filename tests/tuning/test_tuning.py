@@ -23,7 +23,7 @@ TABLE = Table(
     "2.13.0",
     (
         Measured("causal", "forward", shapes(1024), "float32", {"flex": 2.0, "sdpa_math": 1.0, "sdpa_flash": 3.0}),
-        Measured("causal", "forward", shapes(16_384), "float32", {"flex": 1.0, "sdpa_math": 2.0}),
+        Measured("causal", "forward", shapes(16_384), "float32", {"flex": 1.0, "sdpa_math": 2.0}, {"flex": 0.5}),
         Measured("causal", "forward", shapes(16_384, head_dim=128), "float32", {"eager": 1.0}),
         Measured("causal", "forward_backward", shapes(1024), "float32", {"eager": 1.0, "sdpa_math": 2.0}),
         Measured("causal with alibi", "forward", shapes(1024), "float32", {"sdpa_cudnn": 0.5, "eager": 1.0}),
@@ -37,6 +37,22 @@ TABLE = Table(
 )
 def test_nearest(length: int, head_dim: int, found: int) -> None:
     assert nearest(TABLE, "causal", shapes(length, head_dim), torch.float32, False) is TABLE.rows[found]
+
+
+def test_of_two_as_near_the_larger_is_taken() -> None:
+    assert nearest(TABLE, "causal", shapes(4096), torch.float32, False) is TABLE.rows[1]
+
+
+def test_what_is_expected_on_other_sizes() -> None:
+    times = {"flex": 3.0, "flash4": 1.0, "eager": 5.0}
+    measured = Measured(
+        "causal", "forward", shapes(1024), "float32", times, {"flex": 1.0, "flash4": 0.5}, {"flex": 2.0}
+    )
+    assert measured.expected_ms(shapes(1024)) == times
+    assert measured.expected_ms(shapes(2048)) == {"flex": 4.0, "flash4": 2.0, "eager": 20.0}
+    assert measured.expected_ms(shapes(1024, heads=24)) == {"flex": 2.0, "flash4": 0.75, "eager": 7.5}
+    assert measured.expected_ms(shapes(512)) == {"flex": 2.0, "flash4": 0.125, "eager": 1.25}
+    assert measured.expected_ms(shapes(0)).keys() == times.keys()
 
 
 def test_heads_count_less_than_lengths() -> None:
@@ -113,13 +129,18 @@ class TestAuto:
         )
 
     def test_explain_shows_the_numbers(self) -> None:
-        told = am.explain(*inputs(900, head_dim=64), masks.Causal())
-        measured = {row.backend: row.measured for row in told.rows if row.measured != "not measured"}
-        assert measured == {"flex": "2 ms", "sdpa_flash": "3 ms", "sdpa_math": "1 ms"}
-        assert told.note == (
-            "auto: the fastest of those measured on this card, by the nearest case: "
-            "causal, 1,024 x 1,024, B=1 Hq=16 D=64, float32"
-        )
+        q, k, v = (torch.randn(1, 16, 1024, 64) for _ in range(3))
+        for length, numbers, words in (
+            (1024, {"flex": "2 ms", "sdpa_flash": "3 ms", "sdpa_math": "1 ms"}, "of those measured on this card"),
+            (
+                512,
+                {"flex": "about 0.5 ms", "sdpa_flash": "about 0.75 ms", "sdpa_math": "about 0.25 ms"},
+                "on this card by what the nearest case measured leads one to expect",
+            ),
+        ):
+            told = am.explain(q[:, :, :length], k[:, :, :length], v[:, :, :length], masks.Causal())
+            assert {row.backend: row.measured for row in told.rows if row.measured != "not measured"} == numbers
+            assert told.note == f"auto: the fastest {words}: causal, 1,024 x 1,024, B=1 Hq=16 D=64, float32"
         assert "asked for" in am.explain(*inputs(900), masks.Causal(), backend="flex").note
 
     def test_attention_runs_what_explain_says(self) -> None:

@@ -39,6 +39,7 @@ def test_table() -> None:
     (forward, _) = table.rows
     assert forward.shapes == tuning.Shapes(1, 16, 16, 16_384, 16_384, 128, 128)
     assert forward.ms["sdpa_cudnn"] == pytest.approx(1.935, abs=0.02)
+    assert forward.device_ms.keys() == forward.host_ms.keys() == forward.ms.keys()
 
 
 def test_the_last_run_counts() -> None:
