@@ -321,8 +321,7 @@ def ranked(measured: Measured | None, recipe: Recipe, shapes: Shapes, device: to
     in_order = backends.in_order(recipe, shapes, device)
     if measured is None:
         return in_order
-    expected = measured.expected_ms(shapes)
-    by_time = [backends.get(name) for name in sorted(expected, key=expected.__getitem__)]
+    by_time = [backends.get(name) for name in measured.fastest_first(shapes)]
     # What holds a q_len x kv_len matrix and was fast on a shorter sequence may not even fit on this one.
     is_longer = shapes.q_len * shapes.kv_len > measured.shapes.q_len * measured.shapes.kv_len
     fastest = [each for each in by_time if not (is_longer and each.is_dense(recipe, shapes))]

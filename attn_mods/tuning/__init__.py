@@ -53,10 +53,23 @@ class Measured:
         """
         if shapes == self.shapes:
             return self.ms
+        return {name: max(ms, self.host_ms.get(name, 0.0)) for name, ms in self._expected_device_ms(shapes).items()}
+
+    def fastest_first(self, shapes: Shapes) -> list[str]:
+        """The backends in the order of what a call on these sizes is expected to take.
+
+        Where the host takes longest its times decide, which differ by chance between backends that cost it the same:
+        on sizes that were not measured half of the device's time is added.
+        """
+        expected = self.expected_ms(shapes)
+        if shapes != self.shapes:
+            device = self._expected_device_ms(shapes)
+            expected = {name: ms + device[name] / 2 for name, ms in expected.items()}
+        return sorted(expected, key=expected.__getitem__)
+
+    def _expected_device_ms(self, shapes: Shapes) -> dict[str, float]:
         times = _work(shapes) / _work(self.shapes)
-        return {
-            name: max(self.device_ms.get(name, ms) * times, self.host_ms.get(name, 0.0)) for name, ms in self.ms.items()
-        }
+        return {name: self.device_ms.get(name, ms) * times for name, ms in self.ms.items()}
 
     def __str__(self) -> str:
         shapes = self.shapes
@@ -72,11 +85,13 @@ class Table:
         card: Its name, as torch gives it.
         torch: The version of torch.
         rows: The measurements.
+        runs: The runs they were made from.
     """
 
     card: str
     torch: str
     rows: tuple[Measured, ...]
+    runs: tuple[str, ...] = ()
 
 
 @functools.lru_cache(maxsize=1024)
@@ -118,7 +133,7 @@ def read(path: Path) -> Table | None:
         return None
     content = json.loads(path.read_text(encoding="utf-8"))
     rows = tuple(Measured(**row | {"shapes": Shapes(*row["shapes"])}) for row in content["rows"])
-    return Table(content["card"], content["torch"], rows)
+    return Table(content["card"], content["torch"], rows, tuple(content["runs"]))
 
 
 def write(path: Path, table: Table) -> None:
@@ -135,7 +150,7 @@ def write(path: Path, table: Table) -> None:
         }
         for row in table.rows
     ]
-    head = json.dumps({"card": table.card, "torch": table.torch})[:-1]
+    head = json.dumps({"card": table.card, "torch": table.torch, "runs": table.runs})[:-1]
     lines = ",\n".join(json.dumps(row) for row in rows)
     path.write_text(f'{head}, "rows": [\n{lines}\n]}}\n', encoding="utf-8")
     read.cache_clear()

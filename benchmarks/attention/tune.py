@@ -59,7 +59,7 @@ def table_of(records: Iterable[Row]) -> Table:
         key = row.recipe, row.what, row.shapes, row.dtype
         if key not in chosen or len(row.ms) >= len(chosen[key].ms):
             chosen[key] = row
-    return Table(next(iter(cards)), next(reversed(runs.values()))["torch"], tuple(chosen.values()))
+    return Table(next(iter(cards)), next(reversed(runs.values()))["torch"], tuple(chosen.values()), tuple(runs))
 
 
 def regrets(table: Table, records: Iterable[Row]) -> Iterator[Regret]:

@@ -28,6 +28,7 @@ TABLE = Table(
         Measured("causal", "forward_backward", shapes(1024), "float32", {"eager": 1.0, "sdpa_math": 2.0}),
         Measured("causal with alibi", "forward", shapes(1024), "float32", {"sdpa_cudnn": 0.5, "eager": 1.0}),
     ),
+    ("one", "another"),
 )
 
 
@@ -53,6 +54,15 @@ def test_what_is_expected_on_other_sizes() -> None:
     assert measured.expected_ms(shapes(1024, heads=24)) == {"flex": 2.0, "flash4": 0.75, "eager": 7.5}
     assert measured.expected_ms(shapes(512)) == {"flex": 2.0, "flash4": 0.125, "eager": 1.25}
     assert measured.expected_ms(shapes(0)).keys() == times.keys()
+
+
+def test_the_device_decides_between_hosts_that_cost_the_same() -> None:
+    times, device, host = {"flex": 3.0, "flash4": 1.1}, {"flex": 0.2, "flash4": 1.0}, {"flex": 1.0, "flash4": 0.8}
+    measured = Measured("causal", "forward", shapes(1024), "float32", times, device, host)
+    assert measured.fastest_first(shapes(1024)) == ["flash4", "flex"]
+    assert measured.fastest_first(shapes(512)) == ["flash4", "flex"]
+    assert measured.fastest_first(shapes(900)) == ["flex", "flash4"]
+    assert measured.fastest_first(shapes(2048)) == ["flex", "flash4"]
 
 
 def test_heads_count_less_than_lengths() -> None:
@@ -81,6 +91,7 @@ def test_read_as_written(tmp_path: Path) -> None:
     found = read(path)
     assert found is not None
     assert (found.card, found.torch, found.rows) == (TABLE.card, TABLE.torch, TABLE.rows)
+    assert found.runs == TABLE.runs == ("one", "another")
     assert len(path.read_text(encoding="utf-8").splitlines()) == len(TABLE.rows) + 2
 
 

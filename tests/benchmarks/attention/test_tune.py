@@ -32,6 +32,7 @@ def changed(**times: float) -> list[dict[str, Any]]:
 def test_table() -> None:
     table = table_of(golden())
     assert (table.card, table.torch) == ("Example GPU", "2.13.0")
+    assert table.runs == (golden()[0]["run_id"],)
     assert [(row.recipe, row.what, sorted(row.ms)) for row in table.rows] == [
         ("causal", "forward", ["flex", "sdpa_cudnn"]),
         ("causal", "forward_backward", ["flex"]),
