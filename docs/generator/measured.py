@@ -11,7 +11,7 @@ from attn_mods.entry import Entry
 from benchmarks.attention.report import TITLES, Measured, Row, median, spread
 from benchmarks.bars import digits
 from docs.generator.chart import Dot, chart
-from docs.generator.records import AS_CALLED, AS_GRAPH, fastest, length, of_entry
+from docs.generator.records import AS_CALLED, AS_GRAPH, compared_by_card, fastest, length, of_entry
 
 CHARTED = ("forward", "forward_backward")
 
@@ -23,6 +23,8 @@ def measured_speed(entry: Entry) -> str:
     if not found:
         return f"Nothing is measured for this recipe yet. {again}"
     parts = [part for card, of_card in found.items() for part in _card(card, of_card)]
+    if any(one.rows[0]["recipe"] == entry.name for of_card in compared_by_card().values() for one in of_card):
+        parts.append("On many more sizes: [SDPA or FlashAttention](../performance/sdpa_and_flash.md).")
     parts.append(f"[How it is measured](../how_measured.md) says what the columns mean. {again}")
     return "\n\n".join(parts)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from benchmarks import card_report, record
-from benchmarks.attention.report import EXPLANATION, TITLES, Measured, Row, median
-from benchmarks.attention.ways import BASELINE, WAYS
-from benchmarks.bars import digits
-from docs.generator.records import AS_CALLED, AS_GRAPH, by_card, fastest, length
+from benchmarks.attention.report import EXPLANATION, TITLES, Measured, Row
+from benchmarks.attention.ways import BASELINE
+from docs.generator.choice import how_good_the_choice_is
+from docs.generator.records import AS_CALLED, AS_GRAPH, by_card, length
+from docs.generator.sdpa_and_flash import sdpa_and_flash
+from docs.generator.times import HOW, decision, multiples, where
 
 NOT_SEARCHED = "search:\n  exclude: true"
 """Pages of numbers, which would come first in every search that has a number in it."""
@@ -19,13 +21,14 @@ DECIDED = (
     ("forward_backward", AS_CALLED),
     ("forward_backward", AS_GRAPH),
 )
-HOW = {AS_CALLED: "as called", AS_GRAPH: "as a CUDA graph"}
 
 
 def performance_pages() -> Iterator[tuple[str, str]]:
     """Path below the performance folder and text of every page."""
     yield "index.md", which_is_fastest()
     yield "all_backends.md", all_backends()
+    yield "sdpa_and_flash.md", sdpa_and_flash()
+    yield "choice.md", how_good_the_choice_is()
     yield "block_masks.md", block_masks()
 
 
@@ -40,13 +43,15 @@ def which_is_fastest() -> str:
         f"`{BASELINE}` is `torch.compile(flex_attention)` with the rule as its paper writes it, `sdpa_default` "
         "PyTorch's own choice of kernel; the other names are backends of `attention`.",
         "- [All backends, as multiples of the fastest](all_backends.md)\n"
+        "- [SDPA or FlashAttention](sdpa_and_flash.md): full and causal attention on many more sizes\n"
+        "- [How good the choice of auto is](choice.md)\n"
         "- [Building BlockMasks](block_masks.md)\n"
         "- [How it is measured](../how_measured.md), and what is unfair about it",
     ]
     for card, of_card in by_card().items():
         parts.append(f"## {card}")
         for title, here in _by_length(of_card).items():
-            parts += [f"### {title}", _where(here), _decisions(here)]
+            parts += [f"### {title}", where(here), _decisions(here)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -62,10 +67,10 @@ def all_backends() -> str:
     ]
     for card, of_card in by_card().items():
         for title, here in _by_length(of_card).items():
-            parts += [f"## {card}, {title}", _where(here)]
+            parts += [f"## {card}, {title}", where(here)]
             for what, passed in TITLES.items():
                 for times, how in HOW.items():
-                    table = _matrix(here, what, times)
+                    table = multiples("recipe", _link, here, what, times)
                     parts += [f"{passed}, {how}:", table] if table else []
     return "\n\n".join([*parts, "What the columns of the recipes' tables mean:", EXPLANATION]) + "\n"
 
@@ -108,13 +113,6 @@ def _by_length(of_card: Sequence[Measured]) -> dict[str, list[Measured]]:
     return found
 
 
-def _where(here: Sequence[Measured]) -> str:
-    """Versions, dates and commands of the runs, folded away."""
-    sources = dict.fromkeys(each.source for each in here if each.source)
-    runs = "\n".join(f"    - {source}" for source in sources)
-    return f'??? note "Where and with what"\n\n{runs}'
-
-
 def _link(one: Measured) -> str:
     recipe = one.rows[0]["recipe"]
     return f"[{recipe}](../gallery/{recipe}.md)"
@@ -122,35 +120,5 @@ def _link(one: Measured) -> str:
 
 def _decisions(here: Sequence[Measured]) -> str:
     titles = [f"{TITLES[what].lower()}, {HOW[times]}" for what, times in DECIDED]
-    rows = [[_link(each), *(_decision(each, what, times) for what, times in DECIDED)] for each in here]
+    rows = [[_link(each), *(decision(each, what, times) for what, times in DECIDED)] for each in here]
     return card_report.markdown_table(["recipe", *titles], rows, names=1 + len(DECIDED))
-
-
-def _decision(one: Measured, what: str, times: str) -> str:
-    rows = fastest(one, what, times)
-    if not rows:
-        return ""
-    names = ", ".join(f"`{row['backend']}`" for row in rows)
-    return f"{names} {digits(median(rows[0][times]))} ms"
-
-
-def _matrix(here: Sequence[Measured], what: str, times: str) -> str:
-    """The table of one pass; empty if nothing has such times."""
-    found = [(each, {row["backend"]: row for row in each.of(what) if row.get(times)}) for each in here]
-    names = [name for name in (BASELINE, *WAYS) if any(name in rows for _, rows in found)]
-    names = list(dict.fromkeys(names))
-    lines = []
-    for each, rows in found:
-        if rows:
-            best = min(median(row[times]) for row in rows.values())
-            first = {row["backend"] for row in fastest(each, what, times)}
-            cells = [
-                _multiple(median(rows[name][times]) / best, name in first) if name in rows else "" for name in names
-            ]
-            lines.append([_link(each), digits(best), *cells])
-    return card_report.markdown_table(["recipe", "fastest, ms", *names], lines) if lines else ""
-
-
-def _multiple(times: float, is_first: bool) -> str:
-    text = f"{times:.2f}" if round(times, 2) < 10 else f"{times:.0f}"
-    return f"**{text}**" if is_first else text

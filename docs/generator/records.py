@@ -12,16 +12,31 @@ AS_CALLED, AS_GRAPH = "rounds_ms", "graph_rounds_ms"
 """The times of a record: of calls as a user makes them, and of a replayed CUDA graph."""
 
 
-@functools.cache
+COMPARED = "--suite compared"
+"""In the command of a run of SDPA beside the flash kernels, on sizes that other runs do not have."""
+
+
 def by_card() -> Mapping[str, Sequence[Measured]]:
-    """What was measured, under the name of the card or processor."""
+    """What was measured of recipes, under the name of the card or processor."""
+    return _of_runs(compared=False)
+
+
+def compared_by_card() -> Mapping[str, Sequence[Measured]]:
+    """What was measured of SDPA beside the flash kernels, likewise."""
+    return _of_runs(compared=True)
+
+
+@functools.cache
+def _of_runs(compared: bool) -> Mapping[str, Sequence[Measured]]:
     rows: dict[str, list[Row]] = {}
-    device = ""
+    device, is_wanted = "", False
     for path in record.result_files():
         for row in record.read(path):
             if row["record"] == "environment":
                 device = row["environment"]["card"] or row["environment"]["processor"]
-            rows.setdefault(device, []).append(row)
+                is_wanted = (COMPARED in row["command"]) == compared
+            if is_wanted:
+                rows.setdefault(device, []).append(row)
     return {device: found for device, its_own in rows.items() if (found := measured(its_own))}
 
 
