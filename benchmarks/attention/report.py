@@ -75,7 +75,7 @@ class Measured:
 
 
 def measured(records: Iterable[Row]) -> list[Measured]:
-    """Every recipe and shape of the records, by the run that measured most of it, the last of several."""
+    """Every recipe and shape by one run: of those with what ratios are of the one that measured most, or the last."""
     records = list(records)
     runs = {row["run_id"]: row for row in records if row["record"] == "environment"}
     ceilings = {(row["run_id"], row["dtype"]): row for row in records if row["record"] == "ceiling"}
@@ -86,10 +86,14 @@ def measured(records: Iterable[Row]) -> list[Measured]:
     made = []
     for by_run in found.values():
         begun = {run_id: runs[run_id]["started_at"] if run_id in runs else "" for run_id in by_run}
-        run_id = max(by_run, key=lambda each: (len(by_run[each]), begun[each]))
+        run_id = max(by_run, key=lambda each: (_has_baseline(by_run[each]), len(by_run[each]), begun[each]))
         rows = by_run[run_id]
         made.append(Measured(tuple(rows), runs.get(run_id), ceilings.get((run_id, rows[0]["shape"]["dtype"]))))
     return made
+
+
+def _has_baseline(rows: Iterable[Row]) -> bool:
+    return any(row["backend"] == BASELINE for row in rows)
 
 
 def page(records: Iterable[Row]) -> str:

@@ -23,7 +23,11 @@ table was made from: how much longer the chosen backend took, as called, than th
 
 def how_good_the_choice_is() -> str:
     """The page: for each card how often the choice was within the bar, and every case."""
-    parts = ["---\ntitle: How good the choice of auto is\nhide: [toc]\n---", "# How good the choice of auto is", OPENING]
+    parts = [
+        "---\ntitle: How good the choice of auto is\nhide: [toc]\n---",
+        "# How good the choice of auto is",
+        OPENING,
+    ]
     for path in sorted(tuning.FOLDER.glob("*.json")):
         table = tuning.read(path)
         assert table is not None

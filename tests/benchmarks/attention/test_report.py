@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from benchmarks import record
-from benchmarks.attention.report import median, page, spread, teraflops, verdict
+from benchmarks.attention.report import measured, median, page, spread, teraflops, verdict
+from benchmarks.attention.ways import BASELINE
 
 GOLDEN = Path(__file__).with_name("golden.jsonl")
 
@@ -57,3 +58,23 @@ def test_useful_work() -> None:
 
 def test_nothing() -> None:
     assert page([]) == "No attention was measured.\n"
+
+
+def test_of_several_runs_one_with_the_baseline_counts_then_the_larger_then_the_last() -> None:
+    golden = [each for each in record.read(GOLDEN) if each.get("recipe") != "softcap"]
+    first = golden[0]["run_id"]
+
+    def again(run_id: str, started: str, *without: str) -> list[dict[str, Any]]:
+        rows = [each | {"run_id": run_id} for each in golden if each.get("backend") not in without]
+        return [rows[0] | {"started_at": started}, *rows[1:]]
+
+    later = again("later", "2027-01-01T00:00:00+00:00")
+    smaller = again("smaller", "2027-01-02T00:00:00+00:00", "flex")
+    without_baseline = again("without", "2027-01-03T00:00:00+00:00", BASELINE)
+
+    def chosen(*runs: list[dict[str, Any]]) -> set[str]:
+        return {str(one.rows[0]["run_id"]) for one in measured([row for run in runs for row in run])}
+
+    assert chosen(golden, later) == {"later"}
+    assert chosen(golden, smaller) == {first}
+    assert chosen(without_baseline, smaller) == {"smaller"}
