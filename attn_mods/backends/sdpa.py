@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from attn_mods.backends.base import Backend, Call, Needs, Reason, Shapes
+from attn_mods.backends.base import Backend, Call, Needs, Reason, Runner, Shapes
 from attn_mods.backends.dense import cannot_be_traced, dense_mask, dense_score
 from attn_mods.recipe import Recipe
 
@@ -76,15 +76,40 @@ class SDPA(Backend):
         """Call scaled_dot_product_attention with only this kernel allowed."""
         form = mask_form(call.recipe, call.shapes)
         bias, empty = matrix_of(call, self.name) if form == "dense" else (None, None)
-        groups = call.q.shape[1] // call.k.shape[1]
-        k, v = (t.repeat_interleave(groups, dim=1) if groups > 1 else t for t in (call.k, call.v))
-        # The kernels read a head's values next to each other and refuse anything else.
-        q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (call.q, k, v))
+        q, k, v = _as_kernels_read(call.q, call.k, call.v)
         with sdpa_kernel(self.kernel):
             out = scaled_dot_product_attention(
                 q, k, v, attn_mask=bias, is_causal=form == "causal", scale=call.recipe.scale
             )
         return out if empty is None else out.masked_fill(empty, 0), None
+
+    def prepared(self, call: Call) -> Runner:
+        """Without a matrix the one call, held to the kernel where torch would take another.
+
+        Holding it costs the host as much as some kernels take.
+        """
+        form, scale = mask_form(call.recipe, call.shapes), call.recipe.scale
+        if form == "dense":
+            return super().prepared(call)
+        is_causal, wanted = form == "causal", self.kernel.value
+
+        def run(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, None]:
+            q, k, v = _as_kernels_read(q, k, v)
+            if torch._fused_sdp_choice(q, k, v, is_causal=is_causal, scale=scale) == wanted:
+                return scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scale), None
+            with sdpa_kernel(self.kernel):
+                return scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scale), None
+
+        return run
+
+
+def _as_kernels_read(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """With a key head for each query head, and a head's values next to each other, as all kernels want them."""
+    groups = q.shape[1] // k.shape[1]
+    if groups > 1:
+        k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+    q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
+    return q, k, v
 
 
 def mask_form(recipe: Recipe, shapes: Shapes) -> Form:

@@ -199,3 +199,21 @@ def test_c71_float_table_is_refused_and_a_bool_one_is_not_added() -> None:
     out = am.attention(*tensors, mask, backend="sdpa_math")
     torch.testing.assert_close(out.double(), am.reference(*tensors, masks.Causal()), atol=1e-5, rtol=1e-5)
     assert not math.isnan(float(out.sum()))
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("heads", [4, 2])
+@pytest.mark.parametrize(("backend", "held"), [("sdpa_flash", 0), ("sdpa_math", 1)])
+def test_calls_alike_are_held_to_the_kernel_where_torch_takes_another(
+    backend: str, held: int, heads: int, training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from attn_mods.backends import sdpa
+
+    recipe = Recipe(masks.Causal(), scale=0.3)
+    q, k, v = (torch.randn(1, count, 24, 16, requires_grad=training) for count in (4, heads, heads))
+    first = am.attention(q, k, v, recipe, backend=backend)
+    times: list[object] = []
+    hold = sdpa.sdpa_kernel
+    monkeypatch.setattr(sdpa, "sdpa_kernel", lambda kernel: times.append(kernel) or hold(kernel))
+    assert torch.equal(am.attention(q, k, v, recipe, backend=backend), first)
+    assert len(times) == held
