@@ -178,27 +178,24 @@ def explain(
     call = _checked(q, k, v, recipe, **options)
     chosen = _first(_candidates(call, backend), call)
     measured = _measured(call)
-    times = {} if measured is None else _times(measured, call)
+    times = {} if measured is None else {name: f"{ms:.3g} ms" for name, ms in measured.ms.items()}
     rows = tuple(
         Row(each.name, _reason(each, call), each is chosen, times.get(each.name, NOT_MEASURED)) for each in backends.ALL
     )
-    return Explanation(call.recipe.name, str(call.q.device), rows, _note(call, backend, measured))
+    note = f"asked for: {backend}" if backend != "auto" else _how_chosen(call, chosen, measured)
+    return Explanation(call.recipe.name, str(call.q.device), rows, note)
 
 
-def _times(measured: Measured, call: Call) -> dict[str, str]:
-    """Milliseconds by backend, as measured or as expected from a measurement."""
-    about = "" if measured.shapes == call.shapes else "about "
-    return {name: f"{about}{ms:.3g} ms" for name, ms in measured.expected_ms(call.shapes).items()}
-
-
-def _note(call: Call, backend: str, measured: Measured | None) -> str:
-    """How the choice was made."""
-    if backend != "auto":
-        return f"asked for: {backend}"
+def _how_chosen(call: Call, chosen: Backend | None, measured: Measured | None) -> str:
+    """What "auto" went by."""
+    if measured is not None and chosen is not None and chosen.name not in measured.ms:
+        return (
+            f"auto: none of those measured on this card computes this, so a fixed order decides; measured: {measured}"
+        )
     if measured is not None and measured.shapes == call.shapes:
         return f"auto: the fastest of those measured on this card: {measured}"
     if measured is not None:
-        return f"auto: the fastest on this card by what the nearest case measured leads one to expect: {measured}"
+        return f"auto: the fastest by the nearest case measured on this card, scaled to these sizes: {measured}"
     if table_for(call.q.device) is None:
         return f"auto: nothing was measured on this {call.q.device.type} device, so a fixed order decides"
     return f"auto: {call.recipe.name} was not measured on this card in {call.q.dtype}, so a fixed order decides"

@@ -20,7 +20,7 @@ class Row:
         backend: Its name.
         reason: Why it does not compute the call; None if it does.
         chosen: Whether ``attention`` would run it.
-        measured: How long it took on this kind of card, or about how long by the nearest case that was measured.
+        measured: How long it took on this kind of card, in the nearest case that was measured.
     """
 
     backend: str

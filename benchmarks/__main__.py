@@ -275,7 +275,8 @@ def tune(paths: tuple[Path, ...], against: Path | None, out: Path | None) -> Non
     for regret in found:
         where = "in the table" if regret.is_in_table else "not in the table"
         name = f"{regret.group.name}, {regret.what}"
-        click.echo(f"{regret.share:6.1%} {name}: {regret.chosen} for {regret.fastest} ({where})")
+        slower = f"{regret.share:.1%}" if regret.problem is None else regret.problem
+        click.echo(f"{slower:>6} {name}: {regret.chosen} for {regret.fastest} ({where})")
 
 
 @main.command()

@@ -33,8 +33,8 @@ class Measured:
         shapes: The sizes.
         dtype: Of q, k and v, by torch's name.
         ms: Median milliseconds of a call, by backend; those that are not in it did not compute it.
-        device_ms: Of those, how long the device is at work; as long as the call where a backend is missing.
-        host_ms: How long the host is busy with a call, which runs beside the device; nothing where one is missing.
+        device_ms: How long the device is at work in a call, by backend. For one that is missing ``ms`` stands in.
+        host_ms: How long the host is busy with a call, by backend. For one that is missing 0 stands in.
     """
 
     recipe: str
@@ -45,26 +45,17 @@ class Measured:
     device_ms: dict[str, float] = field(default_factory=dict)
     host_ms: dict[str, float] = field(default_factory=dict)
 
-    def expected_ms(self, shapes: Shapes) -> dict[str, float]:
-        """Milliseconds of a call on other sizes, by backend: of the sizes measured, as measured.
+    def fastest_first(self, shapes: Shapes) -> list[str]:
+        """The backends in the order of what a call takes: of the sizes measured, as measured.
 
-        The device has more to do by as many times as there are more products of queries and keys, the host never; a
-        call takes as long as the slower of the two.
+        On other sizes the device has more to do by as many times as there are more products of queries and keys, the
+        host never, and a call takes as long as the slower of the two. Host times of two backends may differ by nothing
+        but chance, so half of the device's time is added.
         """
         if shapes == self.shapes:
-            return self.ms
-        return {name: max(ms, self.host_ms.get(name, 0.0)) for name, ms in self._expected_device_ms(shapes).items()}
-
-    def fastest_first(self, shapes: Shapes) -> list[str]:
-        """The backends in the order of what a call on these sizes is expected to take.
-
-        Where the host takes longest its times decide, which differ by chance between backends that cost it the same:
-        on sizes that were not measured half of the device's time is added.
-        """
-        expected = self.expected_ms(shapes)
-        if shapes != self.shapes:
-            device = self._expected_device_ms(shapes)
-            expected = {name: ms + device[name] / 2 for name, ms in expected.items()}
+            return sorted(self.ms, key=self.ms.__getitem__)
+        device = self._expected_device_ms(shapes)
+        expected = {name: max(ms, self.host_ms.get(name, 0.0)) + ms / 2 for name, ms in device.items()}
         return sorted(expected, key=expected.__getitem__)
 
     def _expected_device_ms(self, shapes: Shapes) -> dict[str, float]:
@@ -74,7 +65,7 @@ class Measured:
     def __str__(self) -> str:
         shapes = self.shapes
         sizes = f"{shapes.q_len:,} x {shapes.kv_len:,}, B={shapes.batch} Hq={shapes.q_heads} D={shapes.head_dim}"
-        return f"{self.recipe}, {sizes}, {self.dtype}"
+        return f"{self.recipe} with the parameters of its benchmark, {sizes}, {self.dtype}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +124,7 @@ def read(path: Path) -> Table | None:
         return None
     content = json.loads(path.read_text(encoding="utf-8"))
     rows = tuple(Measured(**row | {"shapes": Shapes(*row["shapes"])}) for row in content["rows"])
-    return Table(content["card"], content["torch"], rows, tuple(content["runs"]))
+    return Table(content["card"], content["torch"], rows, tuple(content.get("runs", ())))
 
 
 def write(path: Path, table: Table) -> None:

@@ -7,6 +7,7 @@ is timed beside it, which has no such part. On a CPU each call is timed by the w
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import time
 from abc import ABC, abstractmethod
@@ -63,7 +64,8 @@ class Samples:
     Attributes:
         rounds_ms: As called, round by round.
         graph_rounds_ms: As a replayed CUDA graph, likewise; empty where there is none.
-        host_ms: How long the host was busy with a call, the card's work not waited for; None on a CPU.
+        host_ms: How long the host was busy with a call, the card's work not waited for, the median of all rounds; None
+            on a CPU.
     """
 
     rounds_ms: list[list[float]] = field(default_factory=list)
@@ -94,15 +96,28 @@ def in_turns(runs: Mapping[str, Timed], device: str, seconds: float, most: int) 
             graphs[name] = clock.graph(each.run) if each.before is nothing else None
             call_ms = clock.sampled(each, 1)[0]
             counts[name] = max(FEWEST, min(most, int(seconds * 1000 / max(call_ms, 1e-3))))
-            samples[name].host_ms = clock.host_ms(each)
-    for _ in range(ROUNDS):
-        for name, each in runs.items():
+    host: dict[str, list[float]] = {name: [] for name in runs}
+    for names in _orders(list(runs)):
+        for name in names:
+            each, graph = runs[name], graphs[name]
             with _blamed(name), each.within():
                 samples[name].rounds_ms.append(clock.sampled(each, counts[name]))
-                graph = graphs[name]
                 if graph is not None:
                     samples[name].graph_rounds_ms.append(clock.sampled(Timed(graph), counts[name]))
+                host[name] += clock.host_samples(each)
+    for name, taken in host.items():
+        samples[name].host_ms = statistics.median(taken) if taken else None
     return samples
+
+
+def _orders(names: list[str]) -> Iterator[list[str]]:
+    """The order of each round: forth, back, and from the middle on, so that none follows the same other every time.
+
+    A card that has just been busy runs slower, and what follows a heavy kernel would be blamed for it.
+    """
+    middle = len(names) // 2
+    orders = itertools.cycle((names, names[::-1], [*names[middle:], *names[:middle]]))
+    return itertools.islice(orders, ROUNDS)
 
 
 @contextmanager
@@ -125,8 +140,8 @@ class _Clock(ABC):
         """Milliseconds of so many calls."""
 
     @abstractmethod
-    def host_ms(self, what: Timed) -> float | None:
-        """How long the host is busy with a call, None where it does the work itself."""
+    def host_samples(self, what: Timed) -> list[float]:
+        """How many milliseconds the host is busy with a call, some times; nothing where it does the work itself."""
 
 
 class _Wall(_Clock):
@@ -138,8 +153,8 @@ class _Wall(_Clock):
     def sampled(self, what: Timed, count: int) -> list[float]:
         return [self._sample(what) for _ in range(count)]
 
-    def host_ms(self, what: Timed) -> float | None:
-        return None
+    def host_samples(self, what: Timed) -> list[float]:
+        return []
 
     def _sample(self, what: Timed) -> float:
         what.before()
@@ -182,8 +197,8 @@ class _Card(_Clock):
         torch.cuda.synchronize()
         return [start.elapsed_time(end) for start, end in events]
 
-    def host_ms(self, what: Timed) -> float | None:
-        return statistics.median(self._host_sample(what) for _ in range(HOST_SAMPLES))
+    def host_samples(self, what: Timed) -> list[float]:
+        return [self._host_sample(what) for _ in range(HOST_SAMPLES)]
 
     def _host_sample(self, what: Timed) -> float:
         what.before()

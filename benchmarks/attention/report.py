@@ -33,7 +33,7 @@ the fastest. What is wrong has no time; nothing is compared across runs."""
 
 @dataclass(frozen=True)
 class Measured:
-    """One recipe on one shape, in the run that measured most of it.
+    """One recipe on one shape, in one run.
 
     Attributes:
         rows: All its records of that run.
@@ -75,7 +75,7 @@ class Measured:
 
 
 def measured(records: Iterable[Row]) -> list[Measured]:
-    """Every recipe and shape by one run: of those with what ratios are of the one that measured most, or the last."""
+    """Every recipe and shape by one run: one with times of the baseline, of several the largest, then the last."""
     records = list(records)
     runs = {row["run_id"]: row for row in records if row["record"] == "environment"}
     ceilings = {(row["run_id"], row["dtype"]): row for row in records if row["record"] == "ceiling"}
@@ -93,11 +93,11 @@ def measured(records: Iterable[Row]) -> list[Measured]:
 
 
 def _has_baseline(rows: Iterable[Row]) -> bool:
-    return any(row["backend"] == BASELINE for row in rows)
+    return any(row["backend"] == BASELINE and row["status"] == "ok" for row in rows)
 
 
 def page(records: Iterable[Row]) -> str:
-    """Every recipe and shape by the run that measured most of it."""
+    """The tables of every recipe and shape."""
     all_of_them = measured(records)
     parts = [EXPLANATION] if all_of_them else ["No attention was measured."]
     for each in all_of_them:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ from benchmarks.attention.report import median
 Row = dict[str, Any]
 PASSES = (FORWARD, TRAINING)
 CARD = torch.device("cuda", 0)
+NOT_MEASURED = "not measured"
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,11 @@ class Regret:
     Attributes:
         group: What was measured.
         what: The pass.
-        chosen: The backend that the table leads to.
-        fastest: The fastest in this run.
-        share: How much longer the chosen one took: 0.03 is 3 %.
+        chosen: The backend that the table leads to, of those that this run does not say to be unsupported.
+        fastest: The fastest backend in this run.
+        share: How much longer the chosen one took: 0.03 is 3 %; infinite without a time.
         is_in_table: Whether the table holds these very sizes.
+        problem: Why the chosen one has no time in this run; None if it has.
     """
 
     group: Group
@@ -40,6 +43,7 @@ class Regret:
     fastest: str
     share: float
     is_in_table: bool
+    problem: str | None = None
 
 
 def table_of(records: Iterable[Row]) -> Table:
@@ -55,7 +59,7 @@ def table_of(records: Iterable[Row]) -> Table:
         names = ", ".join(sorted(str(card) for card in cards)) or "no run"
         raise ValueError(f"tune: the records must be of one card, got {names}; name the files of one")
     chosen: dict[tuple[object, ...], Measured] = {}
-    for _, row in _measured(records):
+    for row in _measured(records):
         key = row.recipe, row.what, row.shapes, row.dtype
         if key not in chosen or len(row.ms) >= len(chosen[key].ms):
             chosen[key] = row
@@ -64,40 +68,52 @@ def table_of(records: Iterable[Row]) -> Table:
 
 def regrets(table: Table, records: Iterable[Row]) -> Iterator[Regret]:
     """What "auto" would have lost in a run by going by a table."""
-    for group, measured in _measured(list(records)):
+    for group, rows in _groups(records):
+        measured = _measurement(group, rows)
+        if not measured.ms:
+            continue
         recipe = group.recipe("cpu")
         by_table = nearest(table, recipe.name, measured.shapes, group.shape.torch_dtype, measured.what == TRAINING)
-        candidates = ranked(by_table, recipe, measured.shapes, CARD)
-        chosen = next(each.name for each in candidates if each.name in measured.ms)
-        fastest = min(measured.ms, key=measured.ms.__getitem__)
-        share = measured.ms[chosen] / measured.ms[fastest] - 1
         there = by_table is not None and by_table.shapes == measured.shapes
-        yield Regret(group, measured.what, chosen, fastest, share, there)
+        status = {row["backend"]: row["status"] for row in rows}
+        candidates = (each.name for each in ranked(by_table, recipe, measured.shapes, CARD))
+        chosen = next(name for name in candidates if status.get(name) != "unsupported")
+        fastest = min(measured.ms, key=measured.ms.__getitem__)
+        share = measured.ms.get(chosen, math.inf) / measured.ms[fastest] - 1
+        problem = None if chosen in measured.ms else status.get(chosen, NOT_MEASURED)
+        yield Regret(group, measured.what, chosen, fastest, share, there, problem)
 
 
-def _measured(records: list[Row]) -> Iterator[tuple[Group, Measured]]:
-    """Each group and pass with the medians of the backends that computed it in one run."""
+def _measured(records: Iterable[Row]) -> Iterator[Measured]:
+    """The times of each group and pass of one run."""
+    for group, rows in _groups(records):
+        measured = _measurement(group, rows)
+        if measured.ms:
+            yield measured
+
+
+def _groups(records: Iterable[Row]) -> Iterator[tuple[Group, list[Row]]]:
+    """The records of backends of each group and pass in one run."""
     names = {each.name for each in backends.ALL}
     found: dict[tuple[object, ...], list[Row]] = {}
     for row in records:
-        is_time = row["record"] == "attention" and row["status"] == "ok"
-        if is_time and row["what"] in PASSES and row["backend"] in names:
+        if row["record"] == "attention" and row["what"] in PASSES and row["backend"] in names:
             found.setdefault((row["run_id"], row["what"], *key_of(row)), []).append(row)
     for rows in found.values():
-        group = Group(rows[0]["recipe"], rows[0]["case"], Shape(**rows[0]["shape"]))
-        yield group, _measurement(group, rows)
+        yield Group(rows[0]["recipe"], rows[0]["case"], Shape(**rows[0]["shape"])), rows
 
 
 def _measurement(group: Group, rows: Sequence[Row]) -> Measured:
-    """The times of all backends that computed a group in one pass."""
+    """The times of the backends that computed a group in one pass."""
     shape = group.shape
+    timed = [row for row in rows if row["status"] == "ok"]
     shapes = Shapes(shape.B, shape.Hq, shape.Hkv, shape.q_len, shape.kv_len, shape.head_dim, shape.head_dim)
     return Measured(
         group.recipe("cpu").name,
         rows[0]["what"],
         shapes,
         shape.dtype,
-        ms={row["backend"]: median(row["rounds_ms"]) for row in rows},
-        device_ms={row["backend"]: median(row["graph_rounds_ms"]) for row in rows if "graph_rounds_ms" in row},
-        host_ms={row["backend"]: row["host_ms"] for row in rows if "host_ms" in row},
+        ms={row["backend"]: median(row["rounds_ms"]) for row in timed},
+        device_ms={row["backend"]: median(row["graph_rounds_ms"]) for row in timed if "graph_rounds_ms" in row},
+        host_ms={row["backend"]: row["host_ms"] for row in timed if "host_ms" in row},
     )

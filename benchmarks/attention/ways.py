@@ -137,8 +137,8 @@ class WithFlash4(OfBackend):
         """FlashAttention-4 in place of torch's own kernel."""
         register = functools.partial(register_flash_attention_fa4, module_path=self.KERNELS)
         torch_attention.register_flash_attention_impl(self.KERNELS, register_fn=register)
-        torch_attention.activate_flash_attention_impl(self.KERNELS)
         try:
+            torch_attention.activate_flash_attention_impl(self.KERNELS)
             yield
         finally:
             torch_attention.restore_flash_attention_impl()

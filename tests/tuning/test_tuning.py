@@ -44,16 +44,24 @@ def test_of_two_as_near_the_larger_is_taken() -> None:
     assert nearest(TABLE, "causal", shapes(4096), torch.float32, False) is TABLE.rows[1]
 
 
-def test_what_is_expected_on_other_sizes() -> None:
+@pytest.mark.parametrize(
+    ("asked", "order"),
+    [
+        (shapes(1024), ["flash4", "flex", "eager"]),  # 1, 3, 5 as measured
+        (shapes(2048), ["flash4", "flex", "eager"]),  # 2 + 1, 4 + 2, 20 + 10
+        (shapes(512), ["flash4", "eager", "flex"]),  # 0.125 + 0.0625, 1.25 + 0.625, 2 + 0.125
+        (shapes(1024, heads=4), ["flash4", "eager", "flex"]),
+        (shapes(1024, head_dim=16), ["flash4", "eager", "flex"]),
+        (Shapes(4, 16, 16, 512, 512, 64, 64), ["flash4", "flex", "eager"]),
+        (shapes(0), ["flash4", "eager", "flex"]),
+    ],
+    ids=str,
+)
+def test_order_by_host_and_device(asked: Shapes, order: list[str]) -> None:
     times = {"flex": 3.0, "flash4": 1.0, "eager": 5.0}
-    measured = Measured(
-        "causal", "forward", shapes(1024), "float32", times, {"flex": 1.0, "flash4": 0.5}, {"flex": 2.0}
-    )
-    assert measured.expected_ms(shapes(1024)) == times
-    assert measured.expected_ms(shapes(2048)) == {"flex": 4.0, "flash4": 2.0, "eager": 20.0}
-    assert measured.expected_ms(shapes(1024, heads=24)) == {"flex": 2.0, "flash4": 0.75, "eager": 7.5}
-    assert measured.expected_ms(shapes(512)) == {"flex": 2.0, "flash4": 0.125, "eager": 1.25}
-    assert measured.expected_ms(shapes(0)).keys() == times.keys()
+    device, host = {"flex": 1.0, "flash4": 0.5}, {"flex": 2.0}
+    measured = Measured("causal", "forward", shapes(1024), "float32", times, device, host)
+    assert measured.fastest_first(asked) == order
 
 
 def test_the_device_decides_between_hosts_that_cost_the_same() -> None:
@@ -141,17 +149,30 @@ class TestAuto:
 
     def test_explain_shows_the_numbers(self) -> None:
         q, k, v = (torch.randn(1, 16, 1024, 64) for _ in range(3))
-        for length, numbers, words in (
-            (1024, {"flex": "2 ms", "sdpa_flash": "3 ms", "sdpa_math": "1 ms"}, "of those measured on this card"),
-            (
-                512,
-                {"flex": "about 0.5 ms", "sdpa_flash": "about 0.75 ms", "sdpa_math": "about 0.25 ms"},
-                "on this card by what the nearest case measured leads one to expect",
-            ),
+        case = "causal with the parameters of its benchmark, 1,024 x 1,024, B=1 Hq=16 D=64, float32"
+        for length, words in (
+            (1024, "the fastest of those measured on this card"),
+            (512, "the fastest by the nearest case measured on this card, scaled to these sizes"),
         ):
             told = am.explain(q[:, :, :length], k[:, :, :length], v[:, :, :length], masks.Causal())
-            assert {row.backend: row.measured for row in told.rows if row.measured != "not measured"} == numbers
-            assert told.note == f"auto: the fastest {words}: causal, 1,024 x 1,024, B=1 Hq=16 D=64, float32"
+            measured = {row.backend: row.measured for row in told.rows if row.measured != "not measured"}
+            assert measured == {"flex": "2 ms", "sdpa_flash": "3 ms", "sdpa_math": "1 ms"}
+            assert told.note == f"auto: {words}: {case}"
+
+    def test_a_choice_that_was_not_measured_is_said(self) -> None:
+        told = am.explain(*inputs(9000, head_dim=128, batch=1), masks.Causal(), invariant=True)
+        assert told.chosen == "flex"
+        assert told.note.startswith("auto: none of those measured on this card computes this, so a fixed order decides")
+
+    def test_the_order_is_that_of_the_sizes_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        times, device, host = {"flex": 1.0, "sdpa_flash": 2.0}, {"flex": 1.0, "sdpa_flash": 0.1}, {"sdpa_flash": 2.0}
+        row = Measured("causal", "forward", shapes(1024), "float32", times, device, host)
+        monkeypatch.setattr(dispatch, "table_for", lambda device: Table("card", "2.13.0", (row,)))
+        for length, chosen in ((1024, "flex"), (4096, "sdpa_flash")):
+            q, k, v = (torch.empty(1, 16, length, 64) for _ in range(3))
+            assert am.explain(q, k, v, masks.Causal()).chosen == chosen
+
+    def test_what_was_asked_for_is_said(self) -> None:
         assert "asked for" in am.explain(*inputs(900), masks.Causal(), backend="flex").note
 
     def test_attention_runs_what_explain_says(self) -> None:

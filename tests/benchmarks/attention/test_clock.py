@@ -14,8 +14,12 @@ from benchmarks.attention.clock import FEWEST, ROUNDS, RunFailed, Timed, in_turn
 
 def test_turns() -> None:
     order: list[str] = []
-    samples = in_turns({name: Timed(functools.partial(order.append, name)) for name in "ab"}, "cpu", 0.0, 5)
-    assert order == [*"aabb", *(["a"] * FEWEST + ["b"] * FEWEST) * ROUNDS]
+    samples = in_turns({name: Timed(functools.partial(order.append, name)) for name in "abc"}, "cpu", 0.0, 5)
+    assert order == [
+        *"aabbcc",
+        *(name for round_of in ("abc", "cba", "bca") for name in round_of for _ in range(FEWEST)),
+    ]
+    assert ROUNDS == 3
     for each in samples.values():
         assert [len(taken) for taken in each.rounds_ms] == [FEWEST] * ROUNDS
         assert all(sample > 0 for taken in each.rounds_ms for sample in taken)
@@ -69,4 +73,5 @@ def test_what_holds_within_is_entered_for_each_row_of_calls_and_left_before_the_
     runs = {"a": Timed(lambda: order.append("a"), within=within), "b": Timed(lambda: order.append("b"))}
     in_turns(runs, "cpu", 0.0, 5)
     assert order[:6] == ["enter", "a", "a", "leave", "b", "b"]
-    assert order[6:] == ["enter", *["a"] * FEWEST, "leave", *["b"] * FEWEST] * ROUNDS
+    a, b = ["enter", *["a"] * FEWEST, "leave"], ["b"] * FEWEST
+    assert order[6:] == [*a, *b, *b, *a, *b, *a]
