@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from docs.generator import performance
 from docs.generator.axes import explorer
 from docs.generator.compose import compose_data, compose_page
 from docs.generator.examples import catalogue
 from docs.generator.explorer import explorer_data
 from docs.generator.index_page import TITLES, index_page
-from docs.generator.performance import performance_pages
 from docs.generator.recipe_page import recipe_page
 
 PAGES = Path(__file__).parent / "pages"
@@ -41,7 +41,8 @@ def _json(data: Any) -> str:
 
 def main(folder: Path = PAGES) -> None:
     """Write every generated file anew."""
-    for part, files in (("gallery", gallery()), ("performance", performance_pages())):
+    measured = ((name, write()) for name, write in performance.PAGES.items())
+    for part, files in (("gallery", gallery()), ("performance", measured)):
         shutil.rmtree(folder / part, ignore_errors=True)
         for name, text in files:
             path = folder / part / name

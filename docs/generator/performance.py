@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from benchmarks import card_report, record
 from benchmarks.attention.report import EXPLANATION, TITLES, Measured, Row
@@ -21,15 +21,6 @@ DECIDED = (
     ("forward_backward", AS_CALLED),
     ("forward_backward", AS_GRAPH),
 )
-
-
-def performance_pages() -> Iterator[tuple[str, str]]:
-    """Path below the performance folder and text of every page."""
-    yield "index.md", which_is_fastest()
-    yield "all_backends.md", all_backends()
-    yield "sdpa_and_flash.md", sdpa_and_flash()
-    yield "choice.md", how_good_the_choice_is()
-    yield "block_masks.md", block_masks()
 
 
 def which_is_fastest() -> str:
@@ -122,3 +113,13 @@ def _decisions(here: Sequence[Measured]) -> str:
     titles = [f"{TITLES[what].lower()}, {HOW[times]}" for what, times in DECIDED]
     rows = [[_link(each), *(decision(each, what, times) for what, times in DECIDED)] for each in here]
     return card_report.markdown_table(["recipe", *titles], rows, names=1 + len(DECIDED))
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "index.md": which_is_fastest,
+    "all_backends.md": all_backends,
+    "sdpa_and_flash.md": sdpa_and_flash,
+    "choice.md": how_good_the_choice_is,
+    "block_masks.md": block_masks,
+}
+"""By path below the performance folder what writes each page."""

@@ -29,15 +29,24 @@ def compared_by_card() -> Mapping[str, Sequence[Measured]]:
 @functools.cache
 def _of_runs(compared: bool) -> Mapping[str, Sequence[Measured]]:
     rows: dict[str, list[Row]] = {}
-    device, is_wanted = "", False
+    for run in runs():
+        where = run[0]["environment"]
+        if (COMPARED in run[0]["command"]) == compared:
+            rows.setdefault(where["card"] or where["processor"], []).extend(run)
+    return {device: found for device, its_own in rows.items() if (found := measured(its_own))}
+
+
+@functools.cache
+def runs() -> Sequence[list[Row]]:
+    """Every committed run: the record of its environment, then its others."""
+    found: dict[str, list[Row]] = {}
     for path in record.result_files():
         for row in record.read(path):
             if row["record"] == "environment":
-                device = row["environment"]["card"] or row["environment"]["processor"]
-                is_wanted = (COMPARED in row["command"]) == compared
-            if is_wanted:
-                rows.setdefault(device, []).append(row)
-    return {device: found for device, its_own in rows.items() if (found := measured(its_own))}
+                found.setdefault(row["run_id"], []).insert(0, row)
+            else:
+                found.setdefault(row["run_id"], []).append(row)
+    return [run for run in found.values() if run[0]["record"] == "environment"]
 
 
 def of_entry(name: str) -> Mapping[str, Sequence[Measured]]:

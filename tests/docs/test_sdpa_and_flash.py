@@ -6,14 +6,22 @@ import re
 
 import pytest
 
-from benchmarks.attention.cases import COMPARED, Shape
-from benchmarks.attention.report import Measured, median
+from benchmarks.attention.cases import COMPARED
+from benchmarks.attention.report import median
 from benchmarks.bars import digits
-from docs.generator import sdpa_and_flash as module
-from docs.generator.records import by_card, compared_by_card
-from docs.generator.sdpa_and_flash import SITUATIONS, sdpa_and_flash
+from docs.generator.comparison import Comparison
+from docs.generator.records import AS_CALLED, AS_GRAPH, by_card, compared_by_card, fastest
+from docs.generator.sdpa_and_flash import RECIPES, SITUATIONS, sdpa_and_flash
+from tests.docs.tables import table_below
 
 CARD = "NVIDIA H200"
+COLUMNS = {
+    ("forward", AS_CALLED): "forward, as called",
+    ("forward", AS_GRAPH): "forward, as a CUDA graph",
+    ("forward_backward", AS_CALLED): "training step, as called",
+    ("forward_backward", AS_GRAPH): "training step, as a CUDA graph",
+}
+COMPARISONS = [Comparison(CARD, one) for one in compared_by_card()[CARD]]
 
 
 @pytest.fixture(scope="module")
@@ -21,16 +29,9 @@ def page() -> str:
     return sdpa_and_flash()
 
 
-def compared() -> list[Measured]:
-    return list(compared_by_card()[CARD])
-
-
-def times(one: Measured, what: str) -> dict[str, float]:
-    return {row["backend"]: median(row["rounds_ms"]) for row in one.of(what) if row["status"] == "ok"}
-
-
 def test_runs_are_told_apart() -> None:
-    assert all("--suite compared" in one.run["command"] for one in compared() if one.run)
+    assert COMPARISONS
+    assert all("--suite compared" in one.measured.run["command"] for one in COMPARISONS if one.measured.run)
     assert not any("--suite compared" in one.run["command"] for one in by_card()[CARD] if one.run)
 
 
@@ -38,48 +39,68 @@ def test_every_link_leads_to_a_table(page: str) -> None:
     links, headings = (re.findall(pattern, page) for pattern in (r"\]\(#([^)]+)\)", r"\{ #(\S+) \}"))
     assert len(headings) == len(set(headings))
     assert set(links) <= set(headings) and len(links) > 20
+    assert {one.anchor for one in COMPARISONS} == set(headings)
 
 
-def test_every_situation_has_a_row_or_says_that_it_was_not_measured(page: str) -> None:
-    for situation, is_of_it in SITUATIONS.items():
-        lines = [line for line in page.splitlines() if line.startswith(f"| {situation} |")]
-        there = sum(is_of_it(Shape(**one.rows[0]["shape"])) for one in compared())
-        assert len(lines) == max(1, there), situation
-        assert ("not measured yet" in lines[0]) == (there == 0)
+def test_cards_have_anchors_of_their_own() -> None:
+    assert Comparison("Another GPU", COMPARISONS[0].measured).anchor != COMPARISONS[0].anchor
 
 
-def test_situations_are_shapes_of_the_suite() -> None:
-    for situation, is_of_it in SITUATIONS.items():
-        assert any(is_of_it(shape) for shape in COMPARED), situation
+def test_every_situation_has_its_rows_and_says_what_was_not_measured(page: str) -> None:
+    rows = table_below(page, "### Which to call")
+    assert [row["situation"] for row in rows] == sorted(
+        (row["situation"] for row in rows), key=[each.name for each in SITUATIONS].index
+    )
+    for situation in SITUATIONS:
+        shapes = [shape for shape in COMPARED if situation.includes(shape)]
+        wanted = {(recipe, shape) for recipe in situation.recipes for shape in shapes}
+        there = [one for one in COMPARISONS if (one.recipe, one.shape) in wanted]
+        mine = [row["sizes"] for row in rows if row["situation"] == situation.name]
+        assert wanted, situation.name
+        assert sorted(size for size in mine if size.startswith("[")) == sorted(one.link for one in there)
+        missing = len(wanted) - len(there)
+        said = [size for size in mine if "not measured yet" in size]
+        assert said == (
+            [] if not missing else [f"{missing} of {len(wanted)} not measured yet" if there else "not measured yet"]
+        )
 
 
-@pytest.mark.parametrize("one", compared(), ids=lambda one: one.title)
-def test_a_row_names_the_fastest_and_the_choice_of_torch(one: Measured, page: str) -> None:
-    rows = [line for line in page.splitlines() if f"[{module._sizes(one)}](#" in line and " ms |" in line]
-    for what in ("forward", "forward_backward"):
-        called = times(one, what)
-        best = min(called, key=called.__getitem__)
-        for line in rows:
-            assert f"`{best}`" in line and f"{digits(called[best])} ms" in line
-            assert f"{called['sdpa_default'] / called[best]:.2f}" in line
-    assert len(rows) <= 1
+def test_each_cell_is_of_its_row(page: str) -> None:
+    by_link = {one.link: one for one in COMPARISONS}
+    rows = [row for row in table_below(page, "### Which to call") if row["sizes"] in by_link]
+    assert rows
+    for row in rows:
+        one = by_link[row["sizes"]]
+        for (what, times), column in COLUMNS.items():
+            first = fastest(one.measured, what, times)[0]
+            assert row[column].startswith(f"`{first['backend']}`")
+            assert row[column].endswith(f" {digits(median(first[times]))} ms")
+        called = [one.times(what, AS_CALLED) for what in ("forward", "forward_backward")]
+        ratios = " and ".join(f"{each['sdpa_default'] / min(each.values()):.2f}" for each in called)
+        assert row["PyTorch's own choice"] == f"`{one.own_kernel()}`, as called {ratios} times the fastest"
 
 
-def test_claims_have_the_numbers_of_the_records(page: str) -> None:
-    called = [times(one, "forward") for one in compared()]
-    packages = [[each[way] for way in ("flash3", "flash4") if way in each] for each in called]
-    ratios = [each["sdpa_default"] / min(of_it) for each, of_it in zip(called, packages, strict=True) if of_it]
-    faster = next(line for line in page.splitlines() if line.startswith("| FlashAttention is faster"))
-    assert f"{max(ratios):.2f}x" in faster
-    saved = []
-    for one in compared():
-        peaks = {row["backend"]: row["peak_bytes"] for row in one.of("forward_backward") if row["status"] == "ok"}
-        if {"sdpa_flash", "sdpa_math"} <= peaks.keys():
-            saved.append(100 * (1 - peaks["sdpa_flash"] / peaks["sdpa_math"]))
-    memory = next(line for line in page.splitlines() if "saves 80 %" in line)
-    assert f"it saves {min(saved):.0f} %" in memory and f"{max(saved):.0f} %" in memory
+def test_tables_of_memory(page: str) -> None:
+    for one in COMPARISONS:
+        section = page.split(f"{{ #{one.anchor} }}")[1]
+        rows = table_below(section, "Memory of a training step beyond its inputs, MiB:")
+        (row,) = (row for row in rows if row["tokens"] == one.tokens)
+        for way, record in one.rows("forward_backward").items():
+            if record["status"] == "ok":
+                assert row[way] == f"{record['peak_bytes'] / 2**20:,.0f}"
+            elif record["status"] == "oom":
+                assert row[way] == "does not fit"
+
+
+def test_what_has_no_time_has_a_reason(page: str) -> None:
+    for one in COMPARISONS:
+        section = page.split(f"{{ #{one.anchor} }}")[1].split("\n#### ")[0]
+        for what in ("forward", "forward_backward"):
+            for way, record in one.rows(what).items():
+                if record["status"] != "ok":
+                    assert f"{way}, {record['status']}: {record['message']}" in section
 
 
 def test_what_is_missing_is_counted(page: str) -> None:
-    total = 2 * len(COMPARED)
-    assert f"Not measured yet: {total - len(compared())} of {total} sizes" in page
+    total = len(RECIPES) * len(COMPARED)
+    assert f"Not measured yet: {total - len(COMPARISONS)} of {total} sizes" in page

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -93,6 +95,31 @@ def test_a_way_that_fails_when_it_is_timed(monkeypatch: pytest.MonkeyPatch) -> N
     rows = measured({"worn": FailsLater()}, monkeypatch)
     assert "failed" in statuses(rows, "worn").values()
     assert all(row["message"] == "RuntimeError: worn out" for row in rows if row["status"] == "failed")
+
+
+def test_what_a_way_needs_holds_whenever_it_is_called_and_never_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    holds: list[bool] = []
+
+    class Within(Changed):
+        @contextmanager
+        def within(self) -> Iterator[None]:
+            assert not holds
+            holds.append(True)
+            yield
+            holds.clear()
+
+        def change(self, out: Any) -> Any:
+            assert holds
+            return out
+
+    class Without(Changed):
+        def change(self, out: Any) -> Any:
+            assert not holds
+            return out
+
+    monkeypatch.setitem(gate.LONGEST, "cpu", 32)
+    rows = measured({"within": Within(), "without": Without()}, monkeypatch)
+    assert {row["status"] for row in rows} == {"ok"}
 
 
 def test_what_no_way_can_do_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

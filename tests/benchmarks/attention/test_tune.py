@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from attn_mods import tuning
 from benchmarks import record
 from benchmarks.__main__ import main
+from benchmarks.attention.report import median
 from benchmarks.attention.tune import regrets, table_of
 
 GOLDEN = Path(__file__).with_name("golden.jsonl")
@@ -40,7 +42,11 @@ def test_table() -> None:
     (forward, _) = table.rows
     assert forward.shapes == tuning.Shapes(1, 16, 16, 16_384, 16_384, 128, 128)
     assert forward.ms["sdpa_cudnn"] == pytest.approx(1.935, abs=0.02)
-    assert forward.device_ms.keys() == forward.host_ms.keys() == forward.ms.keys()
+    rows = {row["backend"]: row for row in golden() if row.get("what") == "forward" and row["recipe"] == "causal"}
+    for name in forward.ms:
+        assert forward.ms[name] == median(rows[name]["rounds_ms"])
+        assert forward.device_ms[name] == median(rows[name]["graph_rounds_ms"])
+        assert forward.host_ms[name] == rows[name]["host_ms"]
 
 
 def test_the_last_run_counts() -> None:
@@ -58,6 +64,22 @@ def test_regret() -> None:
         row | ({"shape": row["shape"] | {"q_len": 8192, "kv_len": 8192}} if "shape" in row else {}) for row in golden()
     ]
     assert not any(regret.is_in_table for regret in regrets(table, other))
+
+
+def test_a_choice_without_a_time_is_no_hit() -> None:
+    table = table_of(golden())
+    failed = [
+        row | {"status": "failed", "message": "no"} if row.get("backend") == "sdpa_cudnn" else row for row in golden()
+    ]
+    left_out = [row for row in golden() if row.get("backend") != "sdpa_cudnn"]
+    refused = [row | {"status": "unsupported"} if row.get("backend") == "sdpa_cudnn" else row for row in golden()]
+    for rows, chosen, problem, share in (
+        (failed, "sdpa_cudnn", "failed", math.inf),
+        (left_out, "sdpa_cudnn", "not measured", math.inf),
+        (refused, "flex", None, 0.0),
+    ):
+        first, _ = regrets(table, rows)
+        assert (first.chosen, first.fastest, first.problem, first.share) == (chosen, "flex", problem, share)
 
 
 def test_a_recipe_that_the_table_lacks_goes_by_the_fixed_order() -> None:
