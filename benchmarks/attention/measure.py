@@ -22,7 +22,7 @@ from benchmarks.attention.cases import PASSES, Group
 from benchmarks.attention.clock import RunFailed, Samples, Timed, in_turns
 from benchmarks.attention.gate import Gate, Verdict
 from benchmarks.attention.turns import Turns
-from benchmarks.attention.ways import WAYS, Attend, SdpaByDefault, Task, Way, forget_compiled
+from benchmarks.attention.ways import WAYS, Attend, Task, Way, forget_compiled
 from benchmarks.device_build import first_line
 from benchmarks.device_clock import peak_bytes, timed
 from benchmarks.gate import give_memory_back
@@ -214,8 +214,9 @@ class _Race:
             "first_ms": compiled_ms,
             "peak_bytes": peak_bytes(whole, self.device),
         }
-        if isinstance(way, SdpaByDefault):
-            known["kernel"] = way.kernel(task)
+        kernel = way.kernel(task)
+        if kernel is not None:
+            known["kernel"] = kernel
         if task.recipe.mask is not None and way.name.startswith("flex"):
             known["block_mask_ms"] = _block_mask_ms(task, self.device)
         return _Ready({what: replace(each, within=way.within) for what, each in passes.items()}, known)

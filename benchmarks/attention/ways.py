@@ -73,6 +73,10 @@ class Way(ABC):
         """What holds while it is compiled, checked and called: nothing."""
         yield
 
+    def kernel(self, task: Task) -> str | None:
+        """What ran, where another chose it; asked after the first call of what was prepared last."""
+        return None
+
     @abstractmethod
     def refusal(self, task: Task) -> str | None:
         """Why it does not compute the task, or None."""
@@ -260,6 +264,59 @@ class Unfused(Way):
         return attend
 
 
+class ThreeSteps(Way):
+    """softmax(q k^T + mask) v as one writes it, in the dtype of the inputs: torch.compile may make one kernel of it."""
+
+    name = "three_steps"
+
+    def __init__(self) -> None:
+        self._fused_before = 0
+
+    def mode(self, device: str) -> str | None:
+        """The default mode."""
+        return "default"
+
+    def refusal(self, task: Task) -> str | None:
+        """All but a mask that shows every query something."""
+        if task.recipe.sink is not None or task.recipe.score is not None:
+            return "it has no score and no sink"
+        mask = _placed(task).mask
+        if mask is not None and not mask.dense(task.q.shape[2], task.k.shape[2]).any(-1).all():
+            return "it has no value for a row that sees nothing"
+        return None
+
+    def kernel(self, task: Task) -> str:
+        """Whether the compiler recognised attention."""
+        return "sdpa" if _fused() > self._fused_before else "three steps"
+
+    def prepared(self, task: Task) -> Attend:
+        """A compiled function of its own."""
+        self._fused_before = _fused()
+        # Divided by the root, in which form the compiler knows attention with a mask too; by a factor it does not.
+        divisor = math.sqrt(task.q.shape[3]) if task.recipe.scale is None else 1 / task.recipe.scale
+        groups = task.q.shape[1] // task.k.shape[1]
+        call = Call(task.q, task.k, task.v, _placed(task), Needs())
+        mask, bias = call.recipe.mask, None
+        if mask is not None and mask_form(call.recipe, call.shapes) != "none":
+            visible = mask.dense(task.q.shape[2], task.k.shape[2]).to(task.q.device)
+            bias = torch.zeros(visible.shape, dtype=task.q.dtype, device=task.q.device).masked_fill(~visible, -math.inf)
+
+        @torch.compile(fullgraph=True, dynamic=False)
+        def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+            k, v = (each.repeat_interleave(groups, dim=1) if groups > 1 else each for each in (k, v))
+            scores = torch.matmul(q, k.transpose(-2, -1)) / divisor
+            weights = torch.softmax(scores if bias is None else scores + bias, dim=-1)
+            return torch.matmul(weights, v)
+
+        return attend
+
+
+def _fused() -> int:
+    """How many times the compiler has recognised attention in this process."""
+    count: int = torch._dynamo.utils.counters["inductor"]["fuse_attention"]
+    return count
+
+
 def _placed(task: Task) -> Recipe:
     q_len, kv_len = task.q.shape[2], task.k.shape[2]
     return task.recipe.sized(task.q.shape[0], task.q.shape[1]).place(q_len, kv_len, task.q_offset)
@@ -279,6 +336,7 @@ WAYS: dict[str, Way] = {
         SdpaByDefault(),
         FlexByHand(),
         Unfused(),
+        ThreeSteps(),
         *TUNED,
     )
 }

@@ -8,6 +8,7 @@ import types
 
 import pytest
 import torch
+from torch._inductor.utils import fresh_cache
 
 import attn_mods as am
 from attn_mods import Recipe, backends, masks, scores
@@ -36,6 +37,7 @@ def test_ways_are_the_backends_and_what_is_written_by_hand() -> None:
         "sdpa_default",
         BASELINE,
         "unfused",
+        "three_steps",
         "flex_tma",
         "flex_prescaled",
     ]
@@ -65,6 +67,9 @@ def test_way(name: str, recipe: str) -> None:
         (BASELINE, "sink", False, "no argument for a sink"),
         ("unfused", "sink", False, "no sink"),
         ("unfused", "softcap", False, "softcap is not an added bias"),
+        ("three_steps", "alibi", False, "no score"),
+        ("three_steps", "sink", False, "no sink"),
+        ("three_steps", "nothing to see", False, "a row that sees nothing"),
         ("sdpa_math", "softcap", False, "softcap is not an added bias"),
         ("sdpa_cudnn", "causal", False, "does not run on cpu"),
         ("sdpa_flash_fa4", "causal", False, "flash-attn-4 is not installed"),
@@ -111,4 +116,19 @@ def test_modes() -> None:
         "flex_prescaled",
         BASELINE,
         "unfused",
+        "three_steps",
     }
+
+
+def test_what_the_compiler_made_of_three_steps_is_known() -> None:
+    way, asked = WAYS["three_steps"], task("causal")
+    attend = way.prepared(asked)
+    assert way.kernel(asked) == "three steps"
+    with fresh_cache(), torch.no_grad():
+        out = attend(asked.q, asked.k, asked.v)
+    assert way.kernel(asked) == "sdpa"
+    torch.testing.assert_close(
+        out.double(), am.reference(asked.q, asked.k, asked.v, asked.recipe), atol=1e-5, rtol=1e-5
+    )
+    assert WAYS["unfused"].kernel(asked) is None
+    torch._dynamo.reset()
