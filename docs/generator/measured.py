@@ -25,7 +25,10 @@ def measured_speed(entry: Entry) -> str:
     parts = [part for card, of_card in found.items() for part in _card(card, of_card)]
     if any(one.rows[0]["recipe"] == entry.name for of_card in compared_by_card().values() for one in of_card):
         parts.append("On many more sizes: [SDPA or FlashAttention](../performance/sdpa_and_flash.md).")
-    parts.append(f"[How it is measured](../how_measured.md) says what the columns mean. {again}")
+    parts.append(
+        "[How it is measured](../how_measured.md) says what the columns mean. Each run is of the commit that it names; "
+        f"what a backend takes may have changed since. {again}"
+    )
     return "\n\n".join(parts)
 
 

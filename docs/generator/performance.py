@@ -8,6 +8,7 @@ from benchmarks import card_report, record
 from benchmarks.attention.report import EXPLANATION, TITLES, Measured, Row
 from benchmarks.attention.ways import BASELINE
 from docs.generator.choice import how_good_the_choice_is
+from docs.generator.examples import catalogue
 from docs.generator.records import AS_CALLED, AS_GRAPH, by_card, length
 from docs.generator.sdpa_and_flash import sdpa_and_flash
 from docs.generator.times import HOW, decision, multiples, where
@@ -43,6 +44,10 @@ def which_is_fastest() -> str:
         parts.append(f"## {card}")
         for title, here in _by_length(of_card).items():
             parts += [f"### {title}", where(here), _decisions(here)]
+        there = {str(one.rows[0]["recipe"]) for one in of_card}
+        missing = [entry.name for entry in catalogue() if entry.name not in there]
+        if missing:
+            parts.append(f"Not measured on this card yet, at any length: {', '.join(missing)}.")
     return "\n\n".join(parts) + "\n"
 
 

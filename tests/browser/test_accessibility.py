@@ -15,6 +15,9 @@ PAGES = {
     "score": "gallery/alibi/",
     "compose": "gallery/compose/",
     "performance": "performance/",
+    "wide tables": "performance/sdpa_and_flash/",
+    "more tables": "performance/block_masks/",
+    "wide code": "gallery/cumsum_ar/",
     "choose": "choose/",
     "concept": "concepts/tiles/",
     "api": "api/",
@@ -31,6 +34,7 @@ def test_axe_finds_nothing_serious(visit: Visit, path: str, scheme: Any) -> None
     page = visit.open(path)
     if page.query_selector(".am-explorer, .am-compose"):
         page.wait_for_selector("[data-shown]")
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     found = Axe().run(page).response["violations"]
     assert [described(problem) for problem in found if problem["impact"] in GRAVE] == []
 

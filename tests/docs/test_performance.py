@@ -50,6 +50,13 @@ def test_every_recipe_measured_stands_on_both_pages(page: str) -> None:
         assert f"[{name}](../gallery/{name}.md)" in page
 
 
+def test_recipes_without_a_time_are_named() -> None:
+    section = which_is_fastest().split(f"## {CARD}\n")[1].split("\n## ")[0]
+    said = re.findall(r"Not measured on this card yet, at any length: (.*)\.", section)
+    missing = [name for name in registry.names() if name not in MEASURED]
+    assert sorted(", ".join(said).split(", ")) == sorted(missing) if missing else not said
+
+
 def test_each_row_has_a_fastest() -> None:
     rows = re.findall(r"^\| \[.*$", all_backends(), re.MULTILINE)
     assert len(rows) > 50

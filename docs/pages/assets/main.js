@@ -11,10 +11,21 @@ function nameTheSearch(page) {
   page.querySelector(".md-search[role=dialog]")?.setAttribute("aria-label", "Search");
 }
 
+/** What scrolls sideways can be reached with the keyboard: wide tables and code, also where they open or shrink later. */
+function letKeysScroll(page, signal) {
+  const observer = new ResizeObserver((entries) => {
+    for (const { target } of entries) if (target.scrollWidth > target.clientWidth) target.tabIndex = 0;
+  });
+  const scrolling = ".md-typeset__scrollwrap, .md-typeset pre > code, .tabbed-labels";
+  for (const each of page.querySelectorAll(scrolling)) observer.observe(each);
+  signal.addEventListener("abort", () => observer.disconnect());
+}
+
 window.document$.subscribe(() => {
   ended.abort();
   ended = new AbortController();
   nameTheSearch(document);
+  letKeysScroll(document, ended.signal);
   startFilter(document, ended.signal);
   startExplorers(document, ended.signal);
   startCompose(document, ended.signal);
