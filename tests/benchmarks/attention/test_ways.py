@@ -106,6 +106,11 @@ def test_torch_is_given_the_kernels_of_flash4_that_it_expects(monkeypatch: pytes
     monkeypatch.delitem(sys.modules, "benchmarks.attention.flash4_for_torch")
 
 
+def test_long_causal_attention_is_judged_without_its_matrix() -> None:
+    q = torch.empty(1).expand(1, 1, 1_000_000, 16)
+    assert WAYS["three_steps"].refusal(Task(Recipe(mask=masks.Causal()), q, q, q, None)) is None
+
+
 def test_modes() -> None:
     assert WAYS["flex"].mode("cuda") == "max-autotune-no-cudagraphs"
     compiled = {name for name, way in WAYS.items() if way.mode("cpu")}
