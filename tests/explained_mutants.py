@@ -14,6 +14,9 @@ ANY_TABLE_THAT_FITS = (
     "only the refusal of tables too large for a test depends on it, and flex, which the rule is made for here, reads "
     "tables of any size; tests/scores/test_pair_bias.py lowers the limit"
 )
+FORMS_OF_SOFTCAP = (
+    "all forms compute the same to float64's rounding; tests/scores/test_forms.py says which kernel gets which"
+)
 SLOPES_SIZES = "(1, self.num_heads or (1 if self.slopes is None else self.slopes.shape[0]))"
 SLOPES = "the number of heads is read for published slopes alone, and is then num_heads"
 
@@ -52,9 +55,10 @@ EXPLAINED: dict[str, dict[str, str]] = {
         "batch_and_heads: 0 -> -1 in self.slopes.shape[0]": "slopes have one dimension: the first is the last",
     },
     "softcap": {
-        "score_mod: softcap_by_sigmoid if backend in ('flex_bfloat16', 'flex_float16') else softcap -> "
-        "softcap_by_sigmoid if not backend in ('flex_bfloat16', 'flex_float16') else softcap": "both forms compute the "
-        "same to float64's rounding; tests/scores/test_forms.py says which kernel gets which",
+        "score_mod: if backend not in ('flex_bfloat16', 'flex_float16') -> "
+        "if not backend not in ('flex_bfloat16', 'flex_float16')": FORMS_OF_SOFTCAP,
+        "score_mod: if not self.approximate -> if not not self.approximate": FORMS_OF_SOFTCAP,
+        "score_mod: not self.approximate -> self.approximate": FORMS_OF_SOFTCAP,
     },
     "relative_bias_table": {
         "batch_and_heads: 1 -> 2 in (1, self.table.shape[0])": SAMPLES_ARE_NOT_READ,

@@ -1,0 +1,76 @@
+"""tanh as NVIDIA processors compute it in one instruction, for rules that may be a little off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LARGEST_ERROR = 2.0**-10.987
+"""Largest relative error of the instruction tanh.approx.f32, by NVIDIA's PTX ISA, section 9.7.4."""
+
+FIRST_WITH_THE_INSTRUCTION = (7, 5)
+
+
+@torch.library.custom_op("attn_mods::approximate_tanh", mutates_args=())
+def approximate_tanh(x: Tensor) -> Tensor:
+    """tanh(x); in a kernel that torch compiles for an NVIDIA processor, by its own instruction.
+
+    Args:
+        x: Numbers of any shape, float.
+
+    Returns:
+        The same shape and dtype, off by ``LARGEST_ERROR`` of the value at most where the instruction is there, else
+        exact. Gradients are those of tanh at the value returned.
+    """
+    return torch.tanh(x)
+
+
+@approximate_tanh.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def _keep(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+    ctx.save_for_backward(output)
+
+
+def _gradient(ctx: Any, gradient: Tensor) -> Tensor:
+    value: Tensor
+    (value,) = ctx.saved_tensors
+    return gradient * (1 - value * value)
+
+
+approximate_tanh.register_autograd(_gradient, setup_context=_keep)
+
+
+@approximate_tanh.register_vmap
+def _(info: Any, in_dims: tuple[int | None], x: Tensor) -> tuple[Tensor, int | None]:
+    return approximate_tanh(x), in_dims[0]
+
+
+def lower_to_the_instruction() -> None:
+    """Tell torch's compiler of the instruction; it is imported whole by this, so only where something is compiled."""
+    from torch._inductor.lowering import lowerings, register_lowering
+
+    overload = torch.ops.attn_mods.approximate_tanh.default
+    if overload in lowerings:
+        return
+
+    @register_lowering(overload)
+    def lowered(x: Any) -> Any:
+        if not _has_the_instruction(x.get_device()):
+            return lowerings[torch.ops.aten.tanh.default](x)
+        dtype = x.get_dtype()
+        cast = lowerings[torch.ops.prims.convert_element_type.default]
+        by_instruction = lowerings[torch._higher_order_ops.inline_asm_elementwise](
+            cast(x, torch.float32), asm_str="tanh.approx.f32 $0, $1;", constraints="=f,f", dtype=torch.float32
+        )
+        return cast(by_instruction, dtype)
+
+
+def _has_the_instruction(device: torch.device) -> bool:
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    return torch.cuda.get_device_capability(device) >= FIRST_WITH_THE_INSTRUCTION

@@ -1,0 +1,39 @@
+"""The processor's own tanh: exact where there is none, with gradients, and within its error on a card."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+
+from attn_mods.approximate_tanh import LARGEST_ERROR, approximate_tanh, lower_to_the_instruction
+
+VALUES = torch.linspace(-9, 9, 4001)
+needs_a_card = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def test_is_tanh_where_there_is_no_instruction() -> None:
+    assert torch.equal(approximate_tanh(VALUES), VALUES.tanh())
+
+
+def test_compiled_for_a_processor_without_it_is_tanh() -> None:
+    lower_to_the_instruction()
+    compiled = torch.compile(lambda x: approximate_tanh(x) * 2, fullgraph=True)
+    torch.testing.assert_close(compiled(VALUES), VALUES.tanh() * 2)
+
+
+def test_gradients() -> None:
+    assert gradcheck(approximate_tanh, torch.linspace(-2, 2, 9, dtype=torch.float64, requires_grad=True))
+
+
+def test_under_vmap() -> None:
+    torch.testing.assert_close(torch.vmap(approximate_tanh)(VALUES), VALUES.tanh())
+
+
+@needs_a_card
+def test_on_a_card_is_the_instruction_and_within_its_error() -> None:
+    lower_to_the_instruction()
+    compiled = torch.compile(lambda x: approximate_tanh(x) * 1.0, fullgraph=True)
+    got, exact = compiled(VALUES.cuda()).double().cpu(), VALUES.double().tanh()
+    error = ((got - exact).abs() / exact.abs().clamp_min(1e-12))[exact != 0]
+    assert 1e-5 < float(error.max()) <= LARGEST_ERROR
