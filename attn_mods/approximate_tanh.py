@@ -50,8 +50,12 @@ def _(info: Any, in_dims: tuple[int | None], x: Tensor) -> tuple[Tensor, int | N
     return approximate_tanh(x), in_dims[0]
 
 
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def lower_to_the_instruction() -> None:
-    """Tell torch's compiler of the instruction; it is imported whole by this, so only where something is compiled."""
+    """Tell torch's compiler of the instruction; it is imported whole by this, so only where something is compiled.
+
+    A graph that is being traced runs it at once: what it does is no part of the graph.
+    """
     from torch._inductor.lowering import lowerings, register_lowering
 
     overload = torch.ops.attn_mods.approximate_tanh.default

@@ -51,7 +51,8 @@ class Score(Parameterised):
 
         Args:
             backend: Name of the backend that will run it, for which a score may have a form of its own;
-                "flex_float16" and "flex_bfloat16" are flex on a GPU, where a form need be no more exact than those.
+                "flex_float16" and "flex_bfloat16" are flex on a GPU where it returns those dtypes alone, no lse: a
+                form need be no more exact than they are.
         """
         raise NotImplementedError(f"{type(self).__name__} must define score_mod()")
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
 from torch.autograd import gradcheck
 
+from attn_mods import scores
 from attn_mods.approximate_tanh import LARGEST_ERROR, approximate_tanh, lower_to_the_instruction
 
 VALUES = torch.linspace(-9, 9, 4001)
 needs_a_card = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own affairs
 
 
 def test_is_tanh_where_there_is_no_instruction() -> None:
@@ -20,6 +23,16 @@ def test_compiled_for_a_processor_without_it_is_tanh() -> None:
     lower_to_the_instruction()
     compiled = torch.compile(lambda x: approximate_tanh(x) * 2, fullgraph=True)
     torch.testing.assert_close(compiled(VALUES), VALUES.tanh() * 2)
+
+
+def test_the_form_is_made_inside_a_graph() -> None:
+    """As it is where attention is called in a function that its user compiles."""
+
+    def capped(x: Tensor) -> Tensor:
+        zero = torch.tensor(0)
+        return scores.Softcap(5.0, approximate=True).score_mod("flex_bfloat16")(x, zero, zero, zero, zero)
+
+    torch.testing.assert_close(torch.compile(capped, fullgraph=True)(VALUES), 5 * (VALUES / 5).tanh())
 
 
 def test_gradients() -> None:

@@ -106,7 +106,7 @@ class Flex(Backend):
             if not needs.input_gradients:
                 q, k, v = q.detach(), k.detach(), v.detach()
             block_mask = _block_mask(call)
-            score_mod = None if recipe.score is None else _score_mod(recipe.score, self.form(q))
+            score_mod = None if recipe.score is None else _score_mod(recipe.score, self.form(q, return_lse))
             found = last  # another thread may put its own there
             if found is None or not found.is_of(block_mask, score_mod):
                 options = self.kernel_options(call, block_mask)
@@ -130,8 +130,8 @@ class Flex(Backend):
             # The CPU kernel (torch 2.13) reads views made in the same graph as if they began at their storage.
             q, k, v = (realised(tensor) for tensor in (q, k, v))
         block_mask = _block_mask(call)
-        score_mod = None if recipe.score is None else _score_mod(recipe.score, self.form(q))
         return_lse = needs.lse or recipe.sink is not None
+        score_mod = None if recipe.score is None else _score_mod(recipe.score, self.form(q, return_lse))
         options = self.kernel_options(call, block_mask)
         out, lse = call_flex(q, k, v, score_mod, block_mask, recipe.scale, return_lse, options)
         if out.device.type == "cpu":
@@ -142,9 +142,12 @@ class Flex(Backend):
         """What the call returns of what the kernel did."""
         return call.finished(out, lse)
 
-    def form(self, q: Tensor) -> str:
-        """Which form of a score's rule is run: that for half types may be a little less exact than float32."""
-        is_half = q.device.type != "cpu" and q.dtype != torch.float32
+    def form(self, q: Tensor, return_lse: bool) -> str:
+        """Which form of a score's rule is run: that for half types may be a little less exact than float32.
+
+        The lse is float32 whatever the inputs are, and would show it.
+        """
+        is_half = q.device.type != "cpu" and q.dtype != torch.float32 and not return_lse
         return f"{self.name}_{str(q.dtype).removeprefix('torch.')}" if is_half else self.name
 
     def plan(self, call: Call, *arguments: Any) -> Plan:

@@ -74,7 +74,7 @@ class FlexFlash(Flex):
             return Reason("FlashAttention-4 was tried on cards of compute capability 9.0 and later alone")
         return None
 
-    def form(self, q: Tensor) -> str:
+    def form(self, q: Tensor, return_lse: bool) -> str:
         """One for this kernel."""
         return self.name
 

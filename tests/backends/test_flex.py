@@ -21,6 +21,15 @@ from tests.attention_inputs import assert_matches_reference, inputs
 CPU = torch.device("cpu")
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_a_form_for_half_types_is_run_on_a_card_where_they_alone_are_returned(dtype: torch.dtype) -> None:
+    q = torch.empty(1, dtype=dtype, device="meta")
+    half = "flex" if dtype == torch.float32 else f"flex_{str(dtype).removeprefix('torch.')}"
+    assert flex.Flex().form(q, return_lse=False) == half
+    assert flex.Flex().form(q, return_lse=True) == "flex"
+    assert flex.Flex().form(torch.empty(1, dtype=dtype), return_lse=False) == "flex"
+
+
 def test_c56_groups_of_seven_with_a_window_per_query_head() -> None:
     windows = torch.arange(1, 15) * 9
     tensors = inputs(200, 300, batch=1, heads=14, key_heads=2)
