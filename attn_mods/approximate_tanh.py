@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 LARGEST_ERROR = 2.0**-10.987
 """Largest relative error of the instruction tanh.approx.f32, by NVIDIA's PTX ISA, section 9.7.4."""
 
+INSTRUCTION = "tanh.approx.f32 $0, $1;"
 FIRST_WITH_THE_INSTRUCTION = (7, 5)
 
 
@@ -56,11 +58,14 @@ def lower_to_the_instruction() -> None:
 
     A graph that is being traced runs it at once: what it does is no part of the graph.
     """
-    from torch._inductor.lowering import lowerings, register_lowering
+    from torch._inductor.lowering import lowerings, make_pointwise, register_lowering
+    from torch._inductor.virtualized import ops
 
     overload = torch.ops.attn_mods.approximate_tanh.default
     if overload in lowerings:
         return
+
+    instruction = partial(ops.inline_asm_elementwise, asm=INSTRUCTION, constraints="=f,f", dtype=torch.float32)
 
     @register_lowering(overload)
     def lowered(x: Any) -> Any:
@@ -68,10 +73,7 @@ def lower_to_the_instruction() -> None:
             return lowerings[torch.ops.aten.tanh.default](x)
         dtype = x.get_dtype()
         cast = lowerings[torch.ops.prims.convert_element_type.default]
-        by_instruction = lowerings[torch._higher_order_ops.inline_asm_elementwise](
-            cast(x, torch.float32), asm_str="tanh.approx.f32 $0, $1;", constraints="=f,f", dtype=torch.float32
-        )
-        return cast(by_instruction, dtype)
+        return cast(make_pointwise(instruction)(cast(x, torch.float32)), dtype)
 
 
 def _has_the_instruction(device: torch.device) -> bool:
