@@ -21,6 +21,9 @@ from attn_mods.backends import Shapes
 
 FOLDER = Path(__file__).parent
 FORWARD, TRAINING = "forward", "forward_backward"
+HALF = ("float16", "bfloat16")
+OTHER_HALF_TYPE = 0.5
+"""How far off a measurement in the other half type is, in doublings of a size."""
 
 
 @dataclass(frozen=True)
@@ -87,9 +90,10 @@ class Table:
 
 @functools.lru_cache(maxsize=1024)
 def nearest(table: Table, recipe: str, shapes: Shapes, dtype: torch.dtype, training: bool) -> Measured | None:
-    """The measurement of a recipe of that name, dtype and pass whose sizes are nearest; None if there is none.
+    """The measurement of a recipe of that name and pass whose sizes are nearest; None if there is none.
 
-    Of two as near the larger: the smaller may have shown the host's time alone.
+    Kernels for float16 and bfloat16 do the same work: either stands in for the other, as if it were a little further
+    off. Of two as near the larger is taken: the smaller may have shown the host's time alone.
 
     Args:
         table: The measurements.
@@ -100,8 +104,13 @@ def nearest(table: Table, recipe: str, shapes: Shapes, dtype: torch.dtype, train
     """
     what = TRAINING if training else FORWARD
     name = str(dtype).removeprefix("torch.")
-    alike = [row for row in table.rows if (row.recipe, row.what, row.dtype) == (recipe, what, name)]
-    return min(alike, key=lambda row: (_distance(row.shapes, shapes), -_work(row.shapes)), default=None)
+    names = HALF if name in HALF else (name,)
+    alike = [row for row in table.rows if (row.recipe, row.what) == (recipe, what) and row.dtype in names]
+
+    def distance(row: Measured) -> tuple[float, int]:
+        return _distance(row.shapes, shapes) + OTHER_HALF_TYPE * (row.dtype != name), -_work(row.shapes)
+
+    return min(alike, key=distance, default=None)
 
 
 def file_name(card: str) -> str:
