@@ -12,11 +12,17 @@ from torch import Tensor
 
 import attn_mods as am
 from attn_mods import Recipe, masks
-from attn_mods.entry import Entry
+from attn_mods.entry import Case, Entry
+from attn_mods.mask import Mask
 from attn_mods.score import Score
 from attn_mods.work import count_work
 
 PASSES = ("forward", "backward", "forward_backward")
+BYTES_OF_A_PAIR = 16
+TIMES_THE_INPUTS = 16
+"""Copies for gradients, for CUDA graphs of all ways, and for the truth in float64."""
+
+ENOUGH_TOKENS = 1024
 
 
 @dataclass(frozen=True)
@@ -85,13 +91,26 @@ class Group:
 
     def pairs_kept(self) -> int:
         """Visible pairs of all samples and query heads."""
-        recipe = self.recipe("cpu")
         shape = self.shape
+        # A score's own parameters, which may be as large as the matrix of scores, are not needed.
+        recipe = Recipe(mask=masks.Causal()) if am.info(self.entry).kind == "score" else self.recipe("cpu")
         if recipe.mask is None:
             return shape.B * shape.Hq * shape.q_len * shape.kv_len
         batch, heads = recipe.mask.batch_and_heads()
         kept = count_work(recipe.mask, shape.q_len, shape.kv_len, q_offset=self.q_offset(recipe)).pairs_kept
         return kept * (shape.B // batch) * (shape.Hq // heads)
+
+    def bytes_needed(self, holds_matrix: bool) -> int:
+        """About how much memory its ways take at most: of two kinds, with the matrix of scores and without.
+
+        Args:
+            holds_matrix: Whether one of them makes that matrix: scores, weights and their gradients in float32.
+        """
+        shape = self.shape
+        rows = shape.B * (2 * shape.Hq * shape.q_len + 2 * shape.Hkv * shape.kv_len)
+        inputs = rows * shape.head_dim * shape.torch_dtype.itemsize
+        matrix = shape.B * shape.Hq * shape.q_len * shape.kv_len * BYTES_OF_A_PAIR
+        return inputs * TIMES_THE_INPUTS + matrix * holds_matrix
 
     def described(self) -> dict[str, Any]:
         """The part of its records that all ways share."""
@@ -173,7 +192,15 @@ def _groups_of(entry: Entry, suite: Suite) -> list[Group]:
         # Parameters that fix the lengths are measured on the longest they are made for.
         lengths = [(n, n) for n in suite.lengths] if case.lengths is None else [max(case.lengths)]
         for q_len, kv_len in lengths:
-            batch, heads = Recipe.of(case.make(q_len, kv_len, "cpu")).batch_and_heads()
+            batch, heads = Recipe.of(_short(case, q_len, kv_len)).batch_and_heads()
             heads = suite.heads if heads == 1 else heads
             made.append(Group(entry.name, name, Shape(batch, heads, heads, q_len, kv_len, head_dim, dtype)))
+    return made
+
+
+def _short(case: Case, q_len: int, kv_len: int) -> Mask | Score:
+    """The case on few tokens if any number will do: whoever asks for samples and heads need not make a large table."""
+    if case.lengths is None:
+        q_len, kv_len = (min(length, ENOUGH_TOKENS) for length in (q_len, kv_len))
+    made: Mask | Score = case.make(q_len, kv_len, "cpu")
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -149,7 +150,8 @@ def _rows(choice: Choice, left: Sequence[Group]) -> Iterator[dict[str, Any]]:
 def _told(choice: Choice, left: Sequence[Group], end: float) -> Iterator[tuple[Group, dict[str, Any] | None]]:
     """Each record with its group, and None where a group is done."""
     if choice.jobs > 1:
-        yield from Workers(choice.way_names, choice.device, Limits(), choice.jobs).rows(left, end)
+        free = torch.cuda.mem_get_info()[0] if choice.device == "cuda" else math.inf
+        yield from Workers(choice.way_names, choice.device, Limits(), choice.jobs, free).rows(left, end)
         return
     for group in left:
         if time.perf_counter() >= end:

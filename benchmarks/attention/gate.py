@@ -21,8 +21,8 @@ from benchmarks.attention.cases import Group
 from benchmarks.attention.ways import Attend, Task
 
 LONGEST = {"cpu": 2048, "cuda": 16_384}
-MOST_PAIRS = 2**26
-"""Queries times keys, of all heads and samples, that the truth is found for at a time; a matrix of them is 512 MB."""
+MOST_PAIRS = 2**25
+"""Queries times keys, of all heads and samples, that the truth is found for at a time; a matrix of them is 256 MB."""
 
 LEAVES = ("q", "k", "v")
 AttendRows = Callable[[Tensor, Tensor, Tensor, int | None], Tensor]

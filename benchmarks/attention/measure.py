@@ -43,7 +43,7 @@ class Limits:
         way_seconds: A way that is not compiled and checked by then is given up.
     """
 
-    seconds: float = 0.06
+    seconds: float = 0.03
     most: int = 30
     way_seconds: float = 240.0
 
@@ -107,7 +107,7 @@ def rows_of(group: Group, ways: Sequence[str], device: str, limits: Limits, turn
 def _race(group: Group, device: str, limits: Limits, turns: Turns) -> _Race:
     """The race of a group; where others hold the memory that its truth needs, when they have given it back."""
     try:
-        with turns.beside_others(), turns.one_at_a_time():
+        with turns.beside_others():
             return _Race(group, device, limits)
     except torch.OutOfMemoryError:
         give_memory_back()

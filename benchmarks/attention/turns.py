@@ -37,7 +37,7 @@ class Turns:
 
     @contextmanager
     def one_at_a_time(self) -> Iterator[None]:
-        """While the card is busy with what need not be alone on the machine: a truth, a choice among kernels."""
+        """While the card is busy with what need not be alone on the machine: a choice among kernels."""
         with self._locked("card", fcntl.LOCK_EX):
             yield
 

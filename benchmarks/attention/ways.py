@@ -59,10 +59,11 @@ class Way(ABC):
 
     Attributes:
         name: In records and tables.
-        mode: The mode of torch.compile on the device at hand, or None where nothing is compiled by it.
+        holds_matrix: Whether it makes the matrix of scores.
     """
 
     name: str
+    holds_matrix: bool = False
 
     def mode(self, device: str) -> str | None:
         """The mode of torch.compile, None where it compiles nothing."""
@@ -98,6 +99,7 @@ class OfBackend(Way):
     def __init__(self, backend: str, suffix: str = "", **options: Any) -> None:
         self.backend = backend
         self.name = backend + suffix
+        self.holds_matrix = backend in ("sdpa_math", "eager")
         self.options = options
 
     def mode(self, device: str) -> str | None:
@@ -226,6 +228,7 @@ class Unfused(Way):
     """softmax(q k^T + bias) v in three steps under torch.compile, with the mask as a matrix of numbers to add."""
 
     name = "unfused"
+    holds_matrix = True
 
     def mode(self, device: str) -> str | None:
         """The default mode."""
@@ -268,6 +271,7 @@ class ThreeSteps(Way):
     """softmax(q k^T + mask) v as one writes it, in the dtype of the inputs: torch.compile may make one kernel of it."""
 
     name = "three_steps"
+    holds_matrix = True
 
     def __init__(self) -> None:
         self._fused_before = 0

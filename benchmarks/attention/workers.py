@@ -5,11 +5,12 @@ A group that takes its process with it, as a failed kernel may, leaves the other
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import queue
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.context import SpawnContext, SpawnProcess
 from pathlib import Path
@@ -19,6 +20,7 @@ from benchmarks.attention import measure
 from benchmarks.attention.cases import Group
 from benchmarks.attention.measure import Limits
 from benchmarks.attention.turns import Turns, choose_kernels_in_turn
+from benchmarks.attention.ways import WAYS
 
 Row = dict[str, Any]
 WAIT_SECONDS = 0.5
@@ -33,12 +35,14 @@ class Workers:
         device: "cuda" or "cpu".
         limits: How long things may take.
         jobs: Processes at a time.
+        bytes_free: A group is begun beside others only while they all need no more memory than this.
     """
 
     ways: Sequence[str]
     device: str
     limits: Limits
     jobs: int
+    bytes_free: float = math.inf
     _context: SpawnContext = field(default_factory=lambda: multiprocessing.get_context("spawn"))
 
     def rows(self, groups: Sequence[Group], end: float) -> Iterator[tuple[Group, Row | None]]:
@@ -57,7 +61,7 @@ class Workers:
         known: dict[int, list[Row]] = {}
         number = 0
         while running or (left and time.perf_counter() < end):
-            while left and len(running) < self.jobs and time.perf_counter() < end:
+            while left and self._has_room(left[0], running) and time.perf_counter() < end:
                 group = left.pop(0)
                 arguments = number, group, tuple(self.ways), self.device, self.limits, turns, told
                 process = self._context.Process(target=_work, args=arguments, daemon=True)
@@ -73,6 +77,13 @@ class Workers:
                 for row in self._missing(group, known.pop(each), process.exitcode):
                     yield group, row
                 yield group, None
+
+    def _has_room(self, group: Group, running: Mapping[int, tuple[Group, SpawnProcess]]) -> bool:
+        if not running:
+            return True
+        holds_matrix = any(WAYS[name].holds_matrix for name in self.ways)
+        needed = sum(each.bytes_needed(holds_matrix) for each in (group, *(begun for begun, _ in running.values())))
+        return len(running) < self.jobs and needed <= self.bytes_free
 
     def _missing(self, group: Group, rows: Sequence[Row], code: int | None) -> Iterator[Row]:
         """Records of what a process did not come to."""

@@ -56,6 +56,13 @@ def test_inputs_fit_and_pairs_are_those_of_the_dense_mask(group: Group) -> None:
     assert group.pairs_kept() == int(dense.expand(group.shape.B, group.shape.Hq, -1, -1).sum())
 
 
+def test_memory_that_a_group_needs() -> None:
+    shape = Shape(2, 4, 2, 100, 300, 8, "bfloat16")
+    inputs = 2 * (4 * 100 * 2 + 2 * 300 * 2) * 8 * 2
+    assert Group("full", "bench", shape).bytes_needed(holds_matrix=False) == 16 * inputs
+    assert Group("full", "bench", shape).bytes_needed(holds_matrix=True) == 16 * (inputs + 2 * 4 * 100 * 300)
+
+
 def test_inputs_differ_by_seed_only() -> None:
     group = Group("causal", "bench", Shape(1, 2, 2, 8, 8, 4, "bfloat16"))
     first, again, other = (group.inputs("cpu", seed=seed) for seed in (0, 0, 1))

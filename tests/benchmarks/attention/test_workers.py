@@ -55,5 +55,25 @@ def test_a_process_that_dies_is_recorded(monkeypatch: pytest.MonkeyPatch) -> Non
     assert {row["message"] for row in failed} == {"its process ended with code 3"}
 
 
+def test_what_needs_more_memory_than_is_free_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has told all it has to tell ends before the next begins."""
+    begun: list[int] = []
+    room = Workers._has_room
+
+    def watched(self: Workers, group: Group, running: Any) -> bool:
+        begun.append(len(running))
+        return room(self, group, running)
+
+    monkeypatch.setattr(Workers, "_has_room", watched)
+    monkeypatch.setattr(workers, "_work", dies)
+    needed = GROUPS[1].bytes_needed(holds_matrix=True)
+    for free, most in ((2 * needed, 2), (needed, 1)):
+        begun.clear()
+        many = [GROUPS[1]] * 4
+        told = list(Workers(WAYS, "cpu", Limits(), 2, free).rows(many, time.perf_counter() + 600))
+        assert len([row for _, row in told if row is None]) == 4
+        assert max(begun) == most
+
+
 def test_no_group_is_begun_after_the_end() -> None:
     assert rows_by_group(2, time.perf_counter() - 1) == {}
