@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import inspect
 import itertools
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -114,7 +118,20 @@ class Group:
 
     def described(self) -> dict[str, Any]:
         """The part of its records that all ways share."""
-        return {"recipe": self.entry, "case": self.case, "shape": asdict(self.shape)}
+        return {
+            "recipe": self.entry,
+            "recipe_digest": recipe_digest(self.entry),
+            "case": self.case,
+            "shape": asdict(self.shape),
+        }
+
+
+@functools.cache
+def recipe_digest(name: str) -> str:
+    """What tells the code of an entry from another version of it: the SHA-256 of its file, shortened."""
+    entry = am.info(name)
+    makes = entry.build or next(case.make for case in entry.cases.values())
+    return hashlib.sha256(Path(inspect.getfile(makes)).read_bytes()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

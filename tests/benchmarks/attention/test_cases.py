@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
+
 import pytest
 import torch
 
 import attn_mods as am
-from attn_mods import Recipe
+from attn_mods import Recipe, masks, scores
 from benchmarks.attention.cases import SUITES, Group, Shape, Suite, groups
 
 NAMES = am.names(kind="mask") + am.names(kind="score")
@@ -54,6 +57,14 @@ def test_inputs_fit_and_pairs_are_those_of_the_dense_mask(group: Group) -> None:
     placed = mask.place(group.shape.q_len, group.shape.kv_len, group.q_offset(recipe))
     dense = placed.dense(group.shape.q_len, group.shape.kv_len)
     assert group.pairs_kept() == int(dense.expand(group.shape.B, group.shape.Hq, -1, -1).sum())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_digest_is_that_of_the_file(name: str) -> None:
+    (digest,) = {group.described()["recipe_digest"] for group in groups([name], SUITES["cpu"]["quick"])}
+    folder = masks if am.info(name).kind == "mask" else scores
+    text = Path(str(folder.__file__)).with_name(f"{name}.py").read_bytes()
+    assert digest == hashlib.sha256(text).hexdigest()[:16]
 
 
 def test_memory_that_a_group_needs() -> None:
