@@ -8,13 +8,14 @@ matrix, True = visible; an additive score as a float matrix. Two facts shape the
 - Not every kernel returns 0 for a row that sees nothing: such a row is shown every key, and its output set to 0, which
   makes its gradients exactly 0 too.
 
-Key and value heads are repeated in memory: with an expanded view the efficient kernel read wrong keys
-(pytorch#191937).
+On a card two kernels read one key head for several query heads (``enable_gqa``). For the others key and value heads are
+repeated in memory: with an expanded view the efficient kernel read wrong keys (pytorch#191937).
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Literal
 
 import torch
@@ -27,6 +28,8 @@ from attn_mods.backends.dense import cannot_be_traced, dense_mask, dense_score
 from attn_mods.recipe import Recipe
 
 HALF = (torch.float16, torch.bfloat16)
+GROUPED = (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION)
+"""The kernels that read one key head for several query heads on a card."""
 
 Form = Literal["none", "causal", "dense"]
 """How a mask is passed: not at all, as ``is_causal``, as a matrix."""
@@ -76,10 +79,11 @@ class SDPA(Backend):
         """Call scaled_dot_product_attention with only this kernel allowed."""
         form = mask_form(call.recipe, call.shapes)
         bias, empty = matrix_of(call, self.name) if form == "dense" else (None, None)
-        q, k, v = _as_kernels_read(call.q, call.k, call.v)
+        grouped = self.reads_grouped_heads(call.q, call.k)
+        q, k, v = _as_kernels_read(call.q, call.k, call.v, grouped)
         with sdpa_kernel(self.kernel):
             out = scaled_dot_product_attention(
-                q, k, v, attn_mask=bias, is_causal=form == "causal", scale=call.recipe.scale
+                q, k, v, attn_mask=bias, is_causal=form == "causal", scale=call.recipe.scale, enable_gqa=grouped
             )
         return out if empty is None else out.masked_fill(empty, 0), None
 
@@ -92,21 +96,28 @@ class SDPA(Backend):
         if form == "dense":
             return super().prepared(call)
         is_causal, wanted = form == "causal", self.kernel.value
+        grouped = self.reads_grouped_heads(call.q, call.k)
+        attend = partial(scaled_dot_product_attention, is_causal=is_causal, scale=scale, enable_gqa=grouped)
+        choose = partial(torch._fused_sdp_choice, is_causal=is_causal, scale=scale, enable_gqa=grouped)
 
         def run(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, None]:
-            q, k, v = _as_kernels_read(q, k, v)
-            if torch._fused_sdp_choice(q, k, v, is_causal=is_causal, scale=scale) == wanted:
-                return scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scale), None
+            q, k, v = _as_kernels_read(q, k, v, grouped)
+            if choose(q, k, v) == wanted:
+                return attend(q, k, v), None
             with sdpa_kernel(self.kernel):
-                return scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=scale), None
+                return attend(q, k, v), None
 
         return run
 
+    def reads_grouped_heads(self, q: Tensor, k: Tensor) -> bool:
+        """Whether the kernel is handed fewer key heads than query heads as they are."""
+        return q.shape[1] != k.shape[1] and q.device.type == "cuda" and self.kernel in GROUPED
 
-def _as_kernels_read(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """With a key head for each query head, and a head's values next to each other, as all kernels want them."""
+
+def _as_kernels_read(q: Tensor, k: Tensor, v: Tensor, grouped: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """A key head for each query head but where they are grouped, and a head's values next to each other."""
     groups = q.shape[1] // k.shape[1]
-    if groups > 1:
+    if groups > 1 and not grouped:
         k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
     q, k, v = (t if t.stride(-1) == 1 else t.contiguous() for t in (q, k, v))
     return q, k, v

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -43,6 +45,25 @@ def test_equals_reference(backend: str, recipe: Recipe) -> None:
 @pytest.mark.parametrize(("q_len", "kv_len", "offset"), [(1, 100, 99), (5, 37, 32), (5, 37, 0), (37, 5, 0)])
 def test_c44_is_causal_only_where_it_means_the_same(backend: str, q_len: int, kv_len: int, offset: int) -> None:
     assert_matches_reference(inputs(q_len, kv_len), masks.Causal(), backend, q_offset=offset)
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "key_heads", "grouped"),
+    [
+        ("sdpa_cudnn", "cuda", 2, True),
+        ("sdpa_flash", "cuda", 2, True),
+        ("sdpa_cudnn", "cuda", 8, False),
+        ("sdpa_efficient", "cuda", 2, False),
+        ("sdpa_math", "cuda", 2, False),
+        ("sdpa_flash", "cpu", 2, False),
+    ],
+)
+def test_which_kernels_read_grouped_heads(backend: str, device: str, key_heads: int, grouped: bool) -> None:
+    q, k = (
+        SimpleNamespace(shape=torch.Size([1, heads, 40, 64]), device=torch.device(device)) for heads in (8, key_heads)
+    )
+    sdpa: Any = get(backend)
+    assert sdpa.reads_grouped_heads(q, k) is grouped
 
 
 @pytest.mark.parametrize(
@@ -113,7 +134,8 @@ def test_dense_mask_is_bool_and_heads_are_contiguous(monkeypatch: pytest.MonkeyP
     seen: dict[str, Tensor] = {}
     from attn_mods.backends import sdpa
 
-    def spy(q: Tensor, k: Tensor, v: Tensor, *, attn_mask: Tensor, is_causal: bool, scale: float | None) -> Tensor:
+    def spy(q: Tensor, k: Tensor, v: Tensor, *, attn_mask: Tensor, enable_gqa: bool, **others: Any) -> Tensor:
+        assert not enable_gqa
         seen.update(k=k, v=v, mask=attn_mask)
         return q
 

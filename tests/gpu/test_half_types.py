@@ -119,6 +119,24 @@ def test_with_a_sink(mask: am.Mask, backend: str) -> None:
     assert not [row for row in rows if row.outcome != "ok"], rows
 
 
+@pytest.mark.parametrize("backend", ["sdpa_cudnn", "sdpa_flash"])
+@pytest.mark.parametrize("q_len", [1, 512])
+def test_grouped_heads_are_not_repeated_in_memory(q_len: int, backend: str) -> None:
+    kv_len = 512
+    q = torch.randn(4, 32, q_len, 64, device="cuda", dtype=torch.bfloat16)
+    k, v = (torch.randn(4, 2, kv_len, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    problem = Problem(Recipe(masks.Causal()), q, k, v, kv_len - q_len)
+    rows = [check_output("grouped", backend, problem), check_gradients("grouped", backend, problem, parameters=False)]
+    assert not [row for row in rows if row.outcome != "ok"], rows
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    with torch.no_grad():
+        am.attention(q, k, v, problem.recipe, q_offset=problem.q_offset, backend=backend)
+    repeated = 2 * 16 * k.numel() * k.element_size()
+    assert torch.cuda.max_memory_allocated() - before < repeated
+
+
 @pytest.mark.parametrize("backend", ["flash3", "flash4", "flex", "flex_flash"])
 @pytest.mark.parametrize("cap", [5.0, 50.0])
 @pytest.mark.parametrize("approximate", [False, True], ids=["exact", "approximate"])
