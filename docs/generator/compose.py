@@ -94,7 +94,8 @@ pixel.
 
 The library does not look at pixels. It knows a state of every block of each part, and combines the states: a block
 that is empty in one part is empty under `&`. Where that says nothing for certain, such as two mixed blocks under `&`,
-the state is unknown, a few positions are sampled, and only what is still unknown is evaluated pair by pair. The table
-above shows what the states alone can tell for your choice, and what is true. The library mostly does better than the
-table: it analyses the joint rule, not the states of its parts. [Tiles](../concepts/tiles.md) explains it.
+the state is unknown, a few positions are sampled, and only what is still unknown is evaluated pair by pair. The tables
+above show, for every operator of your choice, what the states alone can tell and what is true; what is unknown after
+one operator goes into the next as unknown. The library mostly does better than the tables: it analyses the joint rule,
+not the states of its parts. [Tiles](../concepts/tiles.md) explains it.
 """

@@ -17,6 +17,9 @@ from attn_mods.score import Score
 WRITTEN_OUT = 256
 """Tables of whole numbers up to this many values are written out; others stand for what a user has."""
 
+FRACTIONS_WRITTEN_OUT = 4
+"""The same of fractions, where the very values are asked for."""
+
 
 @dataclass(frozen=True)
 class Constructor:
@@ -31,16 +34,22 @@ class Constructor:
     expression: str
 
 
-def constructor(entry: Entry, part: Mask | Score) -> Constructor:
+def constructor(entry: Entry, part: Mask | Score, source: str = "") -> Constructor:
     """How a user writes this part.
 
+    Args:
+        entry: The entry.
+        part: A mask or score of the entry.
+        source: Python that makes the same part. If given, all values are the part's own, and tables too large to be
+            written out are taken from there; without it random numbers stand in for what is learned.
+
     Raises:
-        LookupError: A parameter of the entry that the part does not hold.
+        LookupError: A parameter of the entry that the part does not hold, or a table too large without a source.
     """
     lines, arguments = [], []
     for name, value in _arguments(entry, part):
         if isinstance(value, Tensor):
-            lines.append(f"{name} = {_tensor(value)}")
+            lines.append(f"{name} = {_exact(name, value, source) if source else _tensor(value)}")
             value_text = name
         else:
             value_text = repr(value)
@@ -92,12 +101,24 @@ def _found(entry: Entry, part: Mask | Score, name: str) -> Any:
     raise LookupError(f"{entry.name}: no part of {part!r} holds the parameter {name}")
 
 
+def _exact(name: str, value: Tensor, source: str) -> str:
+    """The very values: written out, or the field of that name of what the source makes."""
+    if value.numel() > (FRACTIONS_WRITTEN_OUT if value.is_floating_point() else WRITTEN_OUT):
+        dtype = str(value.dtype).removeprefix("torch.")
+        return f"{source}.{name}  # {dtype} {list(value.shape)}"
+    return _written_out(value)
+
+
 def _tensor(value: Tensor) -> str:
     if value.is_floating_point():
         return _stand_in(value)
     if value.numel() > WRITTEN_OUT:
         raise LookupError(f"a table of {value.numel()} whole numbers is too large to be shown; choose a shorter case")
-    dtype = "" if value.dtype == torch.int64 else f", dtype={value.dtype}"
+    return _written_out(value)
+
+
+def _written_out(value: Tensor) -> str:
+    dtype = "" if value.dtype in (torch.int64, torch.float32) else f", dtype={value.dtype}"
     numbers = value.int() if value.dtype == torch.bool else value
     leading = next((axis for axis, size in enumerate(value.shape) if size > 1), 0)
     axes = f"[{', '.join(['None'] * leading)}]" if leading else ""
@@ -107,9 +128,16 @@ def _tensor(value: Tensor) -> str:
 def _rows(numbers: Tensor) -> str:
     """A list of lists, the innermost ones below each other."""
     if numbers.ndim < 2:
-        return str(numbers.tolist())
+        return str(_shortest(numbers) if numbers.is_floating_point() else numbers.tolist())
     rows = [_rows(row).replace("\n", "\n    ") for row in numbers]
     return "[\n    " + ",\n    ".join(rows) + ",\n]"
+
+
+def _shortest(numbers: Tensor) -> Any:
+    """The numbers in as few digits as tell them from others of their dtype."""
+    if numbers.ndim == 0:
+        return float(str(numbers.numpy()))
+    return [_shortest(number) for number in numbers]
 
 
 def _stand_in(value: Tensor) -> str:

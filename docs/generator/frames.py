@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,21 @@ def heat(values: Tensor) -> Heat:
     if low == high:
         return Heat(torch.full(values.shape, LEVELS), low, high)
     return Heat(((values - low) / (high - low) * LEVELS).round().long(), low, high)
+
+
+def extremes(values: Tensor) -> Iterator[str]:
+    """Of every row the keys of its highest and of its lowest values, such as "5;0-2,9"; empty if all are equal."""
+    highest, lowest = values.amax(-1, keepdim=True), values.amin(-1, keepdim=True)
+    told: dict[bytes, str] = {}
+    for high, low, same in zip((values == highest).numpy(), (values == lowest).numpy(), highest == lowest, strict=True):
+        yield "" if same else ";".join(told.setdefault(keys.tobytes(), _runs(keys)) for keys in (high, low))
+
+
+def _runs(marks: np.ndarray) -> str:
+    """The positions of True, such as "0-2,9"."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], marks.astype(np.int8), [0]))))
+    pairs = zip(edges[0::2].tolist(), (edges[1::2] - 1).tolist(), strict=True)
+    return ",".join(f"{start}" if start == end else f"{start}-{end}" for start, end in pairs)
 
 
 def pack_bits(visible: Tensor) -> str:

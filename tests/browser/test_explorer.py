@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+import attn_mods as am
 from attn_mods import registry
+from attn_mods.masks import SlidingWindow
 from docs.generator.axes import Explorer, explorer
 from docs.generator.examples import catalogue
 from tests.browser.conftest import Visit
+from tests.docs.test_frames import dense_of
 
 NAMES = [entry.name for entry in catalogue()]
 OPACITIES = """canvas => {
@@ -36,14 +40,14 @@ def expected(shown: Explorer, setting: dict[str, Any], pair: tuple[int, int]) ->
     """The recipe's dense form, from 0 to 1."""
     fields = {name: value for name, value in setting.items() if name not in ("case", "sample", "head")}
     part = shown.entry.cases[setting.get("case", shown.case)].make(*pair, "cpu")
-    part = dataclasses.replace(part, **fields) if fields else part
-    sizes = part.batch_and_heads()
-    where = setting.get("sample", 0), setting.get("head", 0)
-    if shown.entry.kind == "mask":
-        return part.dense(*pair).expand(*sizes, *pair)[where].float()
-    start = {"zero": torch.zeros(pair[1]), "one": torch.ones(pair[1]), "ramp": torch.linspace(-100, 100, pair[1])}
-    scores = start[shown.shown_on].double().expand(*sizes, *pair).contiguous()
-    dense = part.dense(scores, torch.arange(pair[0]), torch.arange(pair[1]))[where].detach()
+    return drawn_of(dataclasses.replace(part, **fields) if fields else part, setting, pair, shown.shown_on)
+
+
+def drawn_of(part: Any, setting: dict[str, Any], pair: tuple[int, int], shown_on: str) -> Tensor:
+    """The dense form of a mask or score at the sample and head of a setting, from 0 to 1."""
+    dense = dense_of(part, setting, *pair, shown_on).double()
+    if isinstance(part, am.Mask):
+        return dense.float()
     low, high = dense.min(), dense.max()
     return (dense - low) / (high - low) if high > low else torch.ones(pair)
 
@@ -103,6 +107,39 @@ def test_a_row_is_told_in_words_by_pointer_and_by_keys(visit: Visit) -> None:
     assert page.inner_text(".am-words") == "row 7 sees keys 5-7"
     page.hover(".am-canvas", position={"x": 3, "y": 1.5 * zoom})
     assert page.inner_text(".am-words") == "row 1 sees keys 0-1"
+
+
+@pytest.mark.parametrize("name", ["alibi", "t5_bucket", "relative_bias_table"])
+def test_the_highest_and_lowest_of_a_row_go_by_the_values(visit: Visit, name: str) -> None:
+    shown = explorer(registry.info(name))
+    page = visit.open(f"gallery/{name}/?length=64", ".am-explorer[data-shown]")
+    setting = {axis.name: axis.values[axis.start] for axis in shown.axes}
+    page.focus(".am-canvas")
+    for number, row in enumerate(shown.matrix(setting, 64, 64)):
+        page.keyboard.press("ArrowDown")
+        words = page.inner_text(".am-words")
+        assert words.startswith(f"row {number}: highest at key"), words
+        first, last = (re.findall(r"\d+", part)[0] for part in words.partition(": ")[2].split(", lowest "))
+        assert (int(first), int(last)) == (int(row.argmax()), int(row.argmin())), words
+
+
+def test_the_picture_follows_the_size_of_the_window(visit: Visit) -> None:
+    page = visit.open("gallery/sliding_window/", ".am-explorer[data-shown]")
+    for width, height, zoom in ((360, 740, "10"), (1280, 900, "12"), (320, 568, "8"), (568, 320, "12")):
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_selector(f'.am-canvas[data-zoom="{zoom}"]')
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        assert torch.equal(opacities(page).bool(), SlidingWindow(window=3).dense(32, 32))
+
+
+def test_a_chosen_zoom_stays_as_it_is(visit: Visit) -> None:
+    page = visit.open("gallery/sliding_window/", ".am-explorer[data-shown]")
+    page.select_option('.am-controls [name="zoom"]', label="20")
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert page.get_attribute(".am-canvas", "data-zoom") == "20"
+    page.select_option('.am-controls [name="zoom"]', label="to fit the page")
+    assert page.get_attribute(".am-canvas", "data-zoom") == "10"
 
 
 def test_the_copy_button_copies_the_program(visit: Visit) -> None:

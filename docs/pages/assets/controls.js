@@ -7,7 +7,8 @@ export function element(tag, attributes = {}, ...children) {
   return made;
 }
 
-const worded = (value) => (value === null ? "none" : value === true ? "yes" : value === false ? "no" : `${value}`);
+/** A value as its control says it. */
+export const worded = (value) => (value === null ? "none" : value === true ? "yes" : value === false ? "no" : `${value}`);
 
 let numbered = 0;
 

@@ -1,7 +1,9 @@
 // The filter of the index. What is asked for stands in the address: ?filter=...&tags=a,b (q is the site search's own).
 
-/** Lower case, with hyphens, underscores and commas as spaces: "left-padded" is found as "left padded". */
-const plain = (text) => text.toLowerCase().replace(/[-_,\s]+/g, " ");
+import { Notice, strangers, write } from "./address.js";
+
+/** The words of a text in lower case; of window_size both, while 2310.06825 stays whole. */
+const words = (text) => text.toLowerCase().split(/[^\p{L}\p{N}.]+|\.(?!\d)/u).filter(Boolean);
 
 export function startFilter(page, signal) {
   const form = page.querySelector(".am-filter");
@@ -9,37 +11,44 @@ export function startFilter(page, signal) {
   const query = form.querySelector("input");
   const chips = [...form.querySelectorAll(".am-chip")];
   const cards = [...page.querySelectorAll(".am-card")];
+  const wordsOf = new Map(cards.map((card) => [card, words(card.dataset.search)]));
+  const notice = new Notice();
+  form.append(notice.box);
 
   function read() {
     const asked = new URL(location.href).searchParams;
     query.value = asked.get("filter") ?? "";
-    const tags = (asked.get("tags") ?? "").split(",");
+    const tags = (asked.get("tags") ?? "").split(",").filter(Boolean);
     for (const chip of chips) chip.setAttribute("aria-pressed", tags.includes(chip.dataset.tag));
+    const unknown = tags.filter((tag) => !chips.some((chip) => chip.dataset.tag === tag));
+    notice.say([...unknown.map((tag) => `no tag is called “${tag}”`), ...strangers(["filter", "tags"])], asWords());
+  }
+
+  /** What is shown, in words. */
+  function asWords() {
+    const text = query.value.trim(), tags = chosen().join(", ");
+    const parts = [text && `match “${text}”`, tags && `are tagged ${tags}`].filter(Boolean);
+    return parts.length ? `recipes that ${parts.join(" and ")}` : "all recipes";
   }
 
   function chosen() {
     return chips.filter((chip) => chip.getAttribute("aria-pressed") === "true").map((chip) => chip.dataset.tag);
   }
 
-  function write(keep) {
-    const url = new URL(location.href);
-    for (const [name, value] of [["filter", query.value.trim()], ["tags", chosen().join(",")]]) {
-      if (value) url.searchParams.set(name, value);
-      else url.searchParams.delete(name);
-    }
-    const address = url.href.replaceAll("%2C", ",");
-    if (address === location.href) return;
-    if (keep) history.pushState(null, "", address);
-    else history.replaceState(history.state, "", address);
+  /** Shows what was chosen, which is what the address says from here on. */
+  function choose(keep) {
+    write([["filter", query.value.trim()], ["tags", chosen().join(",")]], keep);
+    notice.clear();
+    show();
   }
 
   function show() {
-    const words = plain(query.value).split(" ").filter(Boolean), tags = chosen();
+    const asked = words(query.value), tags = chosen();
     let count = 0;
     for (const card of cards) {
       const own = card.dataset.tags.split(" ");
-      const text = plain(card.dataset.search);
-      const matches = words.every((word) => text.includes(word)) && tags.every((tag) => own.includes(tag));
+      const begins = (start) => wordsOf.get(card).some((word) => word.startsWith(start));
+      const matches = asked.every(begins) && tags.every((tag) => own.includes(tag));
       card.parentElement.hidden = !matches;
       count += matches;
     }
@@ -51,14 +60,10 @@ export function startFilter(page, signal) {
   for (const chip of chips) {
     chip.addEventListener("click", () => {
       chip.setAttribute("aria-pressed", chip.getAttribute("aria-pressed") !== "true");
-      write(true);
-      show();
+      choose(true);
     });
   }
-  query.addEventListener("input", () => {
-    write(false);
-    show();
-  });
+  query.addEventListener("input", () => choose(false));
   form.addEventListener("submit", (event) => event.preventDefault());
   window.addEventListener("popstate", () => {
     read();
