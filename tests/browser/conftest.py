@@ -18,6 +18,7 @@ from docs import generate
 from tests.browser.served import PREFIX, serving
 
 ROOT = Path(__file__).parents[2]
+NAMED_BY = "ATTN_MODS_CHROMIUM"
 NEEDED = ("axe_playwright_python", "material", "mkdocs", "mkdocstrings", "playwright")
 SITE_URL = f"http://attn-mods.localhost{PREFIX}"
 """Where the browser believes the site to be. Instant navigation goes by the addresses in the sitemap."""
@@ -35,8 +36,25 @@ OPTIONS = (
 
 def chromium_path() -> str | None:
     """Where Chromium is: ATTN_MODS_CHROMIUM, else what the operating system calls by its usual names."""
-    named = os.environ.get("ATTN_MODS_CHROMIUM")
+    named = os.environ.get(NAMED_BY)
     return named or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def wrong_path() -> str | None:
+    """What is wrong with ATTN_MODS_CHROMIUM, as a sentence; None if it is not set, or names a program."""
+    named = os.environ.get(NAMED_BY)
+    if named is None or shutil.which(named):
+        return None
+    return f"{NAMED_BY} is {named!r}, which is no program; name Chromium's, or unset it to take the system's own"
+
+
+def launched(playwright: Any, *arguments: str) -> Any:
+    """Chromium, running."""
+    path = chromium_path()
+    try:
+        return playwright.chromium.launch(executable_path=path, args=[*OPTIONS, *arguments])
+    except Exception as error:
+        pytest.fail(f"{path} does not start as Chromium: {str(error).splitlines()[0]}", pytrace=False)
 
 
 def missing() -> str | None:
@@ -55,6 +73,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     reason = missing()
     if reason is not None:
         pytest.skip(reason)
+    wrong = wrong_path()
+    if wrong is not None:
+        pytest.fail(wrong, pytrace=False)
     parallel = "PYTEST_XDIST_WORKER" in os.environ
     shared = tmp_path_factory.getbasetemp().parent if parallel else tmp_path_factory.mktemp("site")
     folder = shared / "attn_mods_site"
@@ -69,7 +90,8 @@ def _build(folder: Path) -> None:
     hand_written = shutil.ignore_patterns("gallery", "performance")
     shutil.copytree(ROOT / "docs" / "pages", folder / "pages", ignore=hand_written)
     generate.main(folder / "pages")
-    settings = f"INHERIT: {ROOT}/mkdocs.yml\ndocs_dir: {folder}/pages\nsite_dir: {folder}/site\n"
+    hooks = f"hooks: [{ROOT}/docs/mended_search.py]\n"
+    settings = f"INHERIT: {ROOT}/mkdocs.yml\ndocs_dir: {folder}/pages\nsite_dir: {folder}/site\n{hooks}"
     (folder / "mkdocs.yml").write_text(settings, encoding="utf-8")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(folder / "mkdocs.yml")]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "ATTN_MODS_SITE_URL": SITE_URL}
@@ -86,7 +108,7 @@ def chromium(built: Path) -> Iterator[Any]:
 
     with serving(built) as port, sync_playwright() as playwright:
         here = f"--host-resolver-rules=MAP {SITE_URL.split('/')[2]}:80 127.0.0.1:{port}"
-        browser = playwright.chromium.launch(executable_path=chromium_path(), args=[*OPTIONS, here])
+        browser = launched(playwright, here)
         yield browser
         browser.close()
 
@@ -119,6 +141,13 @@ class Visit:
         self.page.goto(SITE_URL + path)
         self.page.wait_for_selector(ready, state="attached")
         return self.page
+
+
+def settle(page: Any) -> None:
+    """Wait until what is drawn is drawn, and the scripts have answered to the size of the window."""
+    if page.query_selector(".am-explorer, .am-compose"):
+        page.wait_for_selector("[data-shown]")
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 @pytest.fixture(scope="module")
