@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from attn_mods import tuning
 from attn_mods.tuning import Table
 from benchmarks import card_report
+from benchmarks.attention.cases import Shape
 from benchmarks.attention.report import Row
-from benchmarks.attention.tune import NOT_MEASURED, Regret, regrets
-from docs.generator.comparison import tokens
+from benchmarks.attention.tune import NOT_MEASURED, Regret, regrets, regrets_without_own_sizes
 from docs.generator.records import runs
+from docs.generator.search import SECTION_LEFT_OUT
+from docs.generator.words import heads, passed, tokens
 
 BAR = 0.03
+NONE_LATER = "None."
+
+Held = tuple[str, Shape | None]
+"""A recipe and the sizes that a table holds of it; None is any size."""
 
 OPENING = """\
-`backend="auto"` goes by a table of what was measured on the card, `attn_mods/tuning/<card>.json`. On sizes that it does
-not hold it goes by the nearest: the device has more to do by the number of products, the host never, and a call takes
-as long as the slower of the two; half of the device's time is added, since host times differ by chance. How far off
-that is shows in runs that came later than those the table was made from: how much longer the chosen backend took, as
-called, than the fastest of the backends of `attention` measured there."""
+`backend="auto"` goes by a table of measurements on the same card, `attn_mods/tuning/<card>.json`, and takes the backend
+that was fastest. For sizes that it does not hold, each backend's time is estimated from the nearest sizes that it does
+hold, in the same dtype or the other half type. The card's time is taken to grow with the number of products to compute,
+and the host's time for a call to stay the same. A call takes as long as the longer of the two; half of the card's time
+is added, because the host's time varies by chance.
+
+How good the choice is shows in runs that are later than those the table has of the same recipe: how much longer the
+chosen backend took than the fastest of all backends of `attention` in the same run. How well the estimate foretells
+shows too where each size is taken out of the table in turn, and chosen for by what is left. Times are *as called*: what
+a program gets that queues its calls from Python, the host's time included."""
 
 FITTED = """\
-The rule for other sizes, the half in particular, was chosen with the later runs of 2026-11-28 at hand: for those it is
-no forecast."""
+The rule for sizes that are not in the table, the added half in particular, was chosen with the later runs of 2026-11-28
+at hand: the figures of those runs show how well it fits, not how well it foretells. The line on each size without it in
+the table played no part in that; it was looked at only when half types came to stand in for each other."""
 
 
 def how_good_the_choice_is() -> str:
@@ -37,37 +50,61 @@ def how_good_the_choice_is() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def later_runs(table: Table) -> list[list[Row]]:
-    """The committed runs on the card of a table that began after every run it was made from, each with its records."""
+def later_runs(table: Table) -> list[tuple[Row, list[Regret]]]:
+    """The committed runs on the card of a table that it was not made from, each with the cases that came later.
+
+    A case came later if the run began after every run of the table that has the recipe on those sizes; where none has,
+    after every run of the table that has the recipe.
+    """
     of_card = [run for run in runs() if run[0]["environment"]["card"] == table.card]
-    made_from = [run[0]["started_at"] for run in of_card if run[0]["run_id"] in table.runs]
-    if not made_from:
-        return []
-    return [run for run in of_card if run[0]["started_at"] > max(made_from) and _has_attention(run)]
+    latest = _latest(run for run in of_card if run[0]["run_id"] in table.runs)
+    found = []
+    for run in of_card:
+        if run[0]["run_id"] not in table.runs:
+            later = [each for each in regrets(table, run) if run[0]["started_at"] > latest[_held(each)]]
+            found += [(run[0], later)] if later else []
+    return found
 
 
-def _has_attention(run: Sequence[Row]) -> bool:
-    return any(row["record"] == "attention" for row in run)
+def _latest(made_from: Iterable[Sequence[Row]]) -> Mapping[Held, str]:
+    """When the last of these runs began that has a recipe on some sizes, and the recipe at all."""
+    latest: dict[Held, str] = defaultdict(str)
+    for environment, *rows in made_from:
+        for row in rows:
+            if row["record"] == "attention":
+                for held in ((row["recipe"], Shape(**row["shape"])), (row["recipe"], None)):
+                    latest[held] = max(latest[held], environment["started_at"])
+    return latest
+
+
+def _held(regret: Regret) -> Held:
+    return regret.group.entry, regret.group.shape if regret.is_in_table else None
+
+
+def foretold(table: Table) -> list[Regret]:
+    """For each case of the runs that a table was made from the choice of the table without that case's sizes."""
+    made_from = [run for run in runs() if run[0]["run_id"] in table.runs]
+    return [regret for run in made_from for regret in regrets_without_own_sizes(table, run)]
 
 
 def _card(table: Table) -> Iterator[str]:
-    later = later_runs(table)
-    found = [regret for run in later for regret in regrets(table, run)]
-    yield f"## {table.card}"
+    yield f"## {table.card} {{ {SECTION_LEFT_OUT} }}"
     yield f"The table: {len(table.rows)} measurements, torch {table.torch}, of the runs {', '.join(table.runs)}."
-    if not found:
-        yield "No run came later."
-        return
-    titles = ["", "cases", f"within {BAR:.0%}", "further off", "failed", NOT_MEASURED, "mean", "worst"]
-    summaries = [
-        [words, *_summary([regret for regret in found if regret.is_in_table == is_in_table])]
-        for words, is_in_table in (("sizes in the table", True), ("other sizes", False))
+    later = later_runs(table)
+    found = [regret for _, its_own in later for regret in its_own]
+    rows = [
+        ["sizes in the table", *_summary([regret for regret in found if regret.is_in_table])],
+        ["other sizes", *_summary([regret for regret in found if not regret.is_in_table])],
+        ["each size, without it in the table", *_summary(foretold(table))],
     ]
-    yield card_report.markdown_table(titles, summaries)
-    yield "Every case that is not within that:"
-    yield _table(sorted((regret for regret in found if regret.share > BAR), key=lambda regret: -regret.share))
-    listed = "\n".join(f"- run {run[0]['run_id']}, {run[0]['started_at']}: `{run[0]['command']}`" for run in later)
-    yield f"The later runs:\n\n{listed}"
+    titles = ["", "cases", f"within {BAR:.0%}", "further off", "failed", NOT_MEASURED, "mean", "worst"]
+    yield card_report.markdown_table(titles, rows)
+    yield "Every case of the later runs that is not within that:"
+    yield _table(found) or NONE_LATER
+    yield "Every case, without its sizes in the table, that is not within that:"
+    yield _table(foretold(table))
+    listed = "\n".join(f"- run {run['run_id']}, {run['started_at']}: `{run['command']}`" for run, _ in later)
+    yield f"The later runs:\n\n{listed}" if later else NONE_LATER
 
 
 def _summary(found: Sequence[Regret]) -> list[str]:
@@ -80,12 +117,16 @@ def _summary(found: Sequence[Regret]) -> list[str]:
 
 
 def _table(found: Sequence[Regret]) -> str:
+    """The cases that are not within the bar, the worst first; nothing if there is none."""
+    found = sorted((regret for regret in found if regret.share > BAR), key=lambda regret: -regret.share)
+    if not found:
+        return ""
     titles = ["recipe", "sizes", "pass", "chosen", "fastest", "in the table", "slower by"]
     lines = [
         [
             regret.group.entry,
-            f"{tokens(regret.group.shape)} Hq={regret.group.shape.Hq} D={regret.group.shape.head_dim}",
-            "forward" if regret.what == tuning.FORWARD else "training step",
+            f"{tokens(regret.group.shape)} {heads(regret.group.shape)}",
+            passed(regret.what),
             f"`{regret.chosen}`",
             f"`{regret.fastest}`",
             "yes" if regret.is_in_table else "no",

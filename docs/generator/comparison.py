@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from benchmarks.attention.cases import Shape
 from benchmarks.attention.report import Measured, Row, median
+from docs.generator import words
 
-PASSES = ("forward", "forward_backward")
 OWN_CHOICE = "sdpa_default"
 
 
@@ -37,12 +37,12 @@ class Comparison:
     @property
     def tokens(self) -> str:
         """Lengths and batch size."""
-        return tokens(self.shape)
+        return words.tokens(self.shape)
 
     @property
     def heads(self) -> str:
         """The recipe and all sizes but those."""
-        return heads(self.recipe, self.shape)
+        return f"{self.recipe}, {words.heads(self.shape)}"
 
     @property
     def anchor(self) -> str:
@@ -72,18 +72,6 @@ class Comparison:
         """The kernel that SDPA takes by itself; None if that was not measured."""
         rows = (row for row in self.measured.rows if row["backend"] == OWN_CHOICE and row["status"] == "ok")
         return next((str(row["kernel"]) for row in rows), None)
-
-
-def tokens(shape: Shape) -> str:
-    """Lengths and batch size in words."""
-    lengths = f"{shape.q_len:,}" if shape.q_len == shape.kv_len else f"{shape.q_len:,} x {shape.kv_len:,}"
-    return f"{lengths}, B={shape.B}"
-
-
-def heads(recipe: str, shape: Shape) -> str:
-    """Recipe, heads and dtype in words."""
-    number = f"Hq={shape.Hq}" if shape.Hq == shape.Hkv else f"Hq={shape.Hq} Hkv={shape.Hkv}"
-    return f"{recipe}, {number} D={shape.head_dim} {shape.dtype}"
 
 
 def speedups(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import re
+import ast
+from collections.abc import Iterator
 
 from attn_mods.band import Band
 from attn_mods.entry import Entry
@@ -11,6 +12,7 @@ from attn_mods.score import Score
 from attn_mods.scores import Alibi, Softcap
 from docs.generator.examples import Example, first, is_causal
 
+KERNELS = ("scaled_dot_product_attention", "flash_attn_func", "flash_attn_varlen_func")
 SDPA_IMPORT = "from torch.nn.functional import scaled_dot_product_attention"
 NEEDS_A_CARD = "It needs tensors of a CUDA card in bfloat16 or float16."
 HOLDS_A_MATRIX = "This holds a matrix of queries x keys: it computes every pair, and memory grows with both lengths."
@@ -126,5 +128,13 @@ def argument_names(entry: Entry) -> list[str]:
     example = first(entry, 16)
     causal = is_causal(entry)
     programs = [found[0] for found in (sdpa(entry, example, causal), flash(example, causal)) if found is not None]
-    names = {name for program in programs for name in re.findall(r"\b(\w+)=", program)}
-    return sorted(names | ({"cu_seqlens_q", "cu_seqlens_k"} if any("varlen" in each for each in programs) else set()))
+    named = {name for program in programs for name in _named(program)}
+    packed = any("flash_attn_varlen_func" in program for program in programs)
+    return sorted(named | ({"cu_seqlens_q", "cu_seqlens_k"} if packed else set()))
+
+
+def _named(program: str) -> Iterator[str]:
+    """The arguments that a program hands over by name in its calls of kernels."""
+    for call in ast.walk(ast.parse(program)):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in KERNELS:
+            yield from (keyword.arg for keyword in call.keywords if keyword.arg is not None)

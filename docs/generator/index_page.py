@@ -6,12 +6,11 @@ import html
 from collections import Counter
 from collections.abc import Sequence
 
-from attn_mods import description
 from attn_mods.entry import Entry
 from docs.generator.equivalents import bench, on_a_card
-from docs.generator.fixed_functions import argument_names
 from docs.generator.pictures import picture
 from docs.generator.prose import prose
+from docs.generator.search import searched
 from docs.generator.work_table import counted
 
 TITLES = {"mask": "Masks", "score": "Scores"}
@@ -87,21 +86,3 @@ def _badges(entry: Entry) -> list[str]:
         work = counted(example)
         badges.insert(0, f"{work.pairs_kept / work.pairs:.1%} of pairs")
     return badges
-
-
-def searched(entry: Entry) -> str:
-    """What the filter looks through, in lower case: names, papers, models, their fields, others' argument names."""
-    papers = [f"{paper.title} {paper.arxiv or ''} {paper.where}" for paper in entry.papers]
-    models = [f"{model.name} {model.field or ''}" for model in entry.models]
-    parts = [
-        entry.name,
-        entry.title,
-        entry.summary,
-        *papers,
-        *models,
-        *sorted(entry.tags),
-        *description.parameters(entry),
-        *argument_names(entry),
-        *entry.traps,
-    ]
-    return " ".join(" ".join(parts).replace("``", "").lower().split())

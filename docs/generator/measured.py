@@ -8,12 +8,14 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from attn_mods.entry import Entry
+from benchmarks.attention.cases import recipe_digest
 from benchmarks.attention.report import TITLES, Measured, Row, median, spread
 from benchmarks.bars import digits
 from docs.generator.chart import Dot, chart
-from docs.generator.records import AS_CALLED, AS_GRAPH, compared_by_card, fastest, length, of_entry
-
-CHARTED = ("forward", "forward_backward")
+from docs.generator.prose import bulleted
+from docs.generator.records import compared_by_card, fastest, length, of_entry
+from docs.generator.search import SECTION_LEFT_OUT
+from docs.generator.words import AS_CALLED, AS_GRAPH, FORWARD, HOW, HOW_EXPLAINED, PASSES, passed
 
 
 def measured_speed(entry: Entry) -> str:
@@ -26,23 +28,26 @@ def measured_speed(entry: Entry) -> str:
     if any(one.rows[0]["recipe"] == entry.name for of_card in compared_by_card().values() for one in of_card):
         parts.append("On many more sizes: [SDPA or FlashAttention](../performance/sdpa_and_flash.md).")
     parts.append(
-        "[How it is measured](../how_measured.md) says what the columns mean. Each run is of the commit that it names; "
-        f"what a backend takes may have changed since. {again}"
+        f"{HOW_EXPLAINED} In the tables these are the columns *graph* and *ms*; "
+        "[how it is measured](../how_measured.md) says what the others mean. Each run is of the commit that it names. "
+        f"{again}"
     )
     return "\n\n".join(parts)
 
 
 def _card(card: str, of_card: Sequence[Measured]) -> Iterator[str]:
-    yield f"### {card}"
-    yield "\n".join(f"- {_summary(each)}" for each in of_card)
-    stale = _stale(of_card)
-    if stale:
-        yield stale
-    for what in CHARTED:
-        dots = _dots(_of_one_size(of_card), what)
+    yield f"### {card} {{ {SECTION_LEFT_OUT} }}"
+    yield bulleted(_summary(each) for each in of_card)
+    note = stale(of_card)
+    if note:
+        yield note
+    times = _charted(of_card)
+    for what in PASSES:
+        dots = _dots(_of_one_size(of_card), what, times)
         if dots:
-            label = f"{TITLES[what]}, milliseconds of each backend at each length; the tables below hold the numbers"
-            caption = f"<figcaption>{TITLES[what]}, as called</figcaption>"
+            title = f"{TITLES[what]}, {HOW[times]}"
+            label = f"{title}, milliseconds of each backend at each length; the tables below hold the numbers"
+            caption = f"<figcaption>{title}</figcaption>"
             yield f'<figure class="am-figure" tabindex="0">{chart(dots, label)}{caption}</figure>'
     for each in of_card:
         shape = each.rows[0]["shape"]
@@ -52,14 +57,10 @@ def _card(card: str, of_card: Sequence[Measured]) -> Iterator[str]:
 
 
 def _summary(one: Measured) -> str:
-    """Which is fastest forward, as called and as a replayed CUDA graph."""
-    called, alone = fastest(one, "forward", AS_CALLED), fastest(one, "forward", AS_GRAPH)
-    if not called:
-        return f"{length(one):,} tokens: nothing computed it."
-    sentence = f"{length(one):,} tokens, forward: {_named(called, AS_CALLED)}"
-    if not alone:
-        return f"{sentence}."
-    return f"{sentence} as called; {_named(alone, AS_GRAPH)} as a replayed CUDA graph, without what the host costs."
+    """Which is fastest forward: by device time where that was measured, and as called."""
+    found = {times: fastest(one, FORWARD, times) for times in HOW}
+    named = [f"{_named(rows, times)} {HOW[times]}" for times, rows in found.items() if rows]
+    return f"{length(one):,} tokens, {passed(FORWARD)}: {'; '.join(named) or 'nothing computed it'}."
 
 
 def _named(rows: Sequence[Row], times: str) -> str:
@@ -69,13 +70,29 @@ def _named(rows: Sequence[Row], times: str) -> str:
     return f"{text} (not told apart: {', '.join(row['backend'] for row in others)})" if others else text
 
 
-def _stale(of_card: Sequence[Measured]) -> str:
-    """A note where the records are of another torch than the one this site is built with."""
+def stale(of_card: Sequence[Measured]) -> str:
+    """A note where the records are of another torch, or of another file of the recipe, than what is at hand."""
+    reasons = [reason for reason in (_other_torch(of_card), _other_file(of_card)) if reason]
+    return f"**Stale?** {' '.join(reasons)}" if reasons else ""
+
+
+def _other_torch(of_card: Sequence[Measured]) -> str:
     measured_with = {each.run["environment"]["torch"] for each in of_card if each.run is not None}
     others = sorted(version for version in measured_with if _minor(version) != _minor(torch.__version__))
     if not others:
         return ""
-    return f"**Stale?** Measured with torch {', '.join(others)}; this page was made with torch {torch.__version__}."
+    return f"Measured with torch {', '.join(others)}; this page was made with torch {torch.__version__}."
+
+
+def _other_file(of_card: Sequence[Measured]) -> str:
+    changed = [f"{length(each):,}" for each in of_card if not _is_of_this_file(each)]
+    return f"The file of the recipe has changed since the runs at {', '.join(changed)} tokens." if changed else ""
+
+
+def _is_of_this_file(one: Measured) -> bool:
+    """Whether what was measured is the recipe's file at hand; records without a digest do not say."""
+    found = one.rows[0]
+    return found.get("recipe_digest") in (None, recipe_digest(found["recipe"]))
 
 
 def _minor(version: str) -> tuple[str, ...]:
@@ -89,14 +106,15 @@ def _of_one_size(of_card: Sequence[Measured]) -> list[Measured]:
     return [each for each, size in zip(of_card, sizes, strict=True) if size == most]
 
 
-def _dots(of_card: Sequence[Measured], what: str) -> dict[str, dict[int, Dot]]:
+def _charted(of_card: Sequence[Measured]) -> str:
+    """Which times are drawn: those of the device; as called where there are none, as on a CPU."""
+    return AS_GRAPH if any(row.get(AS_GRAPH) for each in of_card for row in each.rows) else AS_CALLED
+
+
+def _dots(of_card: Sequence[Measured], what: str, times: str) -> dict[str, dict[int, Dot]]:
     dots: dict[str, dict[int, Dot]] = {}
     for each in of_card:
         for row in each.of(what):
-            if row["status"] == "ok":
-                dots.setdefault(row["backend"], {})[length(each)] = _dot(row)
+            if row.get(times):
+                dots.setdefault(row["backend"], {})[length(each)] = Dot(median(row[times]), *spread(row[times]))
     return dots
-
-
-def _dot(row: Row) -> Dot:
-    return Dot(median(row[AS_CALLED]), *spread(row[AS_CALLED]))

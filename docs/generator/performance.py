@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from benchmarks import card_report, record
+from benchmarks.attention.cases import Shape
 from benchmarks.attention.report import EXPLANATION, TITLES, Measured, Row
 from benchmarks.attention.ways import BASELINE
 from docs.generator.choice import how_good_the_choice_is
 from docs.generator.examples import catalogue
-from docs.generator.records import AS_CALLED, AS_GRAPH, by_card, length
+from docs.generator.records import by_card, length
 from docs.generator.sdpa_and_flash import sdpa_and_flash
-from docs.generator.times import HOW, decision, multiples, where
+from docs.generator.search import PAGE_LEFT_OUT, SECTION_LEFT_OUT
+from docs.generator.times import decision, multiples, where
+from docs.generator.words import HOW, HOW_EXPLAINED, PASSES, heads, lengths, passed
 
-NOT_SEARCHED = "search:\n  exclude: true"
-"""Pages of numbers, which would come first in every search that has a number in it."""
-
-DECIDED = (
-    ("forward", AS_CALLED),
-    ("forward", AS_GRAPH),
-    ("forward_backward", AS_CALLED),
-    ("forward_backward", AS_GRAPH),
-)
+DECIDED = tuple(itertools.product(PASSES, HOW))
+"""The passes and times of which the decision table names the fastest."""
 
 
 def which_is_fastest() -> str:
@@ -30,8 +27,7 @@ def which_is_fastest() -> str:
         "---\ntitle: Performance\nhide: [toc]\n---",
         "# Performance",
         "Which way to compute a recipe is fastest, of all that were held against float64 first. Several names: their "
-        "times cannot be told apart. *As called* is what a program gets that queues its calls from Python: a short "
-        "kernel then takes as long as the host needs for a call. *As a CUDA graph* is the work on the card alone. "
+        f"times cannot be told apart. {HOW_EXPLAINED} "
         f"`{BASELINE}` is `torch.compile(flex_attention)` with the rule as its paper writes it, `sdpa_default` "
         "PyTorch's own choice of kernel; the other names are backends of `attention`.",
         "- [All backends, as multiples of the fastest](all_backends.md)\n"
@@ -41,9 +37,9 @@ def which_is_fastest() -> str:
         "- [How it is measured](../how_measured.md), and what is unfair about it",
     ]
     for card, of_card in by_card().items():
-        parts.append(f"## {card}")
+        parts.append(f"## {card} {{ {SECTION_LEFT_OUT} }}")
         for title, here in _by_length(of_card).items():
-            parts += [f"### {title}", where(here), _decisions(here)]
+            parts += [f"### {title} {{ {SECTION_LEFT_OUT} }}", where(here), _decisions(here)]
         there = {str(one.rows[0]["recipe"]) for one in of_card}
         missing = [entry.name for entry in catalogue() if entry.name not in there]
         if missing:
@@ -54,20 +50,20 @@ def which_is_fastest() -> str:
 def all_backends() -> str:
     """Recipes by backends, a table for each card, length and pass."""
     parts = [
-        f"---\ntitle: All backends\nhide: [toc]\n{NOT_SEARCHED}\n---",
+        f"---\ntitle: All backends\nhide: [toc]\n{PAGE_LEFT_OUT}\n---",
         "# All backends",
         "How long each takes, as a multiple of the fastest in the same run. **Bold** is the fastest and what cannot be "
-        "told apart from it. Empty: it does not compute the recipe, was not measured, or, in the tables of CUDA "
-        "graphs, cannot be captured; the recipe's page says which and why. The times themselves, spreads, memory and "
-        "the first call stand there too.",
+        "told apart from it. Empty: it does not compute the recipe, was not measured, or, in the tables of device "
+        "time, cannot be captured as a graph; the recipe's page says which and why. The times themselves, spreads, "
+        "memory and the first call stand there too.",
+        HOW_EXPLAINED,
     ]
     for card, of_card in by_card().items():
         for title, here in _by_length(of_card).items():
             parts += [f"## {card}, {title}", where(here)]
-            for what, passed in TITLES.items():
-                for times, how in HOW.items():
-                    table = multiples("recipe", _link, here, what, times)
-                    parts += [f"{passed}, {how}:", table] if table else []
+            for (what, title), (times, how) in itertools.product(TITLES.items(), HOW.items()):
+                table = multiples("recipe", _link, here, what, times)
+                parts += [f"{title}, {how}:", table] if table else []
     return "\n\n".join([*parts, "What the columns of the recipes' tables mean:", EXPLANATION]) + "\n"
 
 
@@ -82,7 +78,7 @@ def block_masks() -> str:
         "set for: causal, a window, packed documents; the others are of five more rules and of greater lengths. At the "
         "end of each run stands what it is held to, and by how much that is missed."
     )
-    head = f"---\ntitle: Building BlockMasks\n{NOT_SEARCHED}\n---\n\n# Building BlockMasks"
+    head = f"---\ntitle: Building BlockMasks\n{PAGE_LEFT_OUT}\n---\n\n# Building BlockMasks"
     return f"{head}\n\n{opening}\n\n{card_report.page(largest_first)}"
 
 
@@ -101,11 +97,8 @@ def _by_length(of_card: Sequence[Measured]) -> dict[str, list[Measured]]:
     ordered = sorted(of_card, key=lambda each: (-length(each), str(each.rows[0]["recipe"])))
     found: dict[str, list[Measured]] = {}
     for each in ordered:
-        shape = each.rows[0]["shape"]
-        tokens = f"{shape['q_len']:,}"
-        tokens += "" if shape["q_len"] == shape["kv_len"] else f" x {shape['kv_len']:,}"
-        sizes = f"B={shape['B']} Hq={shape['Hq']} Hkv={shape['Hkv']} D={shape['head_dim']} {shape['dtype']}"
-        found.setdefault(f"{tokens} tokens, {sizes}", []).append(each)
+        shape = Shape(**each.rows[0]["shape"])
+        found.setdefault(f"{lengths(shape)} tokens, B={shape.B} {heads(shape)}", []).append(each)
     return found
 
 
@@ -115,7 +108,7 @@ def _link(one: Measured) -> str:
 
 
 def _decisions(here: Sequence[Measured]) -> str:
-    titles = [f"{TITLES[what].lower()}, {HOW[times]}" for what, times in DECIDED]
+    titles = [f"{passed(what)}, {HOW[times]}" for what, times in DECIDED]
     rows = [[_link(each), *(decision(each, what, times) for what, times in DECIDED)] for each in here]
     return card_report.markdown_table(["recipe", *titles], rows, names=1 + len(DECIDED))
 

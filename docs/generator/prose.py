@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 SIGNS = {
     "<=": "≤",
@@ -32,6 +32,11 @@ def prose(text: str) -> str:
 def code(text: str) -> str:
     """Characters as code."""
     return f"<code>{_escaped(text)}</code>"
+
+
+def bulleted(sentences: Iterable[str]) -> str:
+    """A list of Markdown; empty if there are no sentences."""
+    return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
 def formula(rule: str, parameters: Collection[str]) -> str:

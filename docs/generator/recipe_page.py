@@ -5,15 +5,17 @@ from __future__ import annotations
 import html
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from attn_mods import description
 from attn_mods.entry import Entry, Model, Paper
+from docs.generator import search
 from docs.generator.axes import Explorer
-from docs.generator.equivalents import bench, equivalents
+from docs.generator.checked import how_checked
+from docs.generator.equivalents import equivalents
 from docs.generator.measured import measured_speed
 from docs.generator.pictures import picture
-from docs.generator.prose import code, formula, prose
+from docs.generator.prose import bulleted, code, formula, prose
 from docs.generator.usage import tabs
 from docs.generator.work_table import work_table
 
@@ -22,22 +24,6 @@ SHOWN_ON = {
     "zero": "The colour is what a score of 0 becomes at each pair",
     "one": "The colour is what a score of 1 becomes at each pair",
     "ramp": "The scores rise from -100 at the first key to 100 at the last; the colour is what they become",
-}
-CHECKED = {
-    "mask": (
-        "The picture drawn by hand, the rule and the dense form agree, pair for pair.",
-        "The BlockMask equals the one that PyTorch makes by looking at every pair, list for list, at several block "
-        "sizes, with offsets and at lengths that are no multiple of a block.",
-        "Every backend that claims the recipe agrees with attention computed densely in float64; so do its gradients "
-        "and its lse where it has them.",
-        "Every comparison and every number of the rule is changed in turn, and a test must notice.",
-    ),
-    "score": (
-        "The rule and the dense form agree at every pair.",
-        "Every backend that claims the recipe agrees with attention computed densely in float64; so do its gradients, "
-        "those of learned tensors too, and its lse where it has them.",
-        "Every comparison and every number of the rule is changed in turn, and a test must notice.",
-    ),
 }
 
 
@@ -51,19 +37,20 @@ def recipe_page(entry: Entry, explorer: Explorer, catalogue: Sequence[Entry]) ->
         _section("Parameters", _parameters(entry)),
     ]
     if entry.kind == "mask":
-        sections.append(_section("Blocks and pairs", work_table(entry)))
+        sections.append(_section("Blocks and pairs", work_table(entry), search.SECTION_LEFT_OUT))
     sections += [
         _section("Which backends compute it", equivalents(entry)),
-        _section("Measured speed", measured_speed(entry)),
-        _section("How it was checked", _checked(entry)),
-        _section("Traps", _list(prose(trap) for trap in entry.traps) or "None known."),
+        _section("Measured speed", measured_speed(entry), search.SECTION_LEFT_OUT),
+        _section("How it was checked", how_checked(entry)),
+        _section("Traps", bulleted(prose(trap) for trap in entry.traps) or "None known."),
         _section("Related", _related(entry, catalogue)),
     ]
     return "\n".join(sections)
 
 
-def _section(title: str, body: str) -> str:
-    return f"\n## {title}\n\n{body}\n"
+def _section(title: str, body: str, attributes: str = "") -> str:
+    heading = f"## {title} {{ {attributes} }}" if attributes else f"## {title}"
+    return f"\n{heading}\n\n{body}\n"
 
 
 def _head(entry: Entry) -> str:
@@ -72,6 +59,7 @@ def _head(entry: Entry) -> str:
         "---",
         f"title: {json.dumps(entry.title)}",
         f"description: {json.dumps(html.escape(entry.summary.replace('``', '')))}",
+        f"tags: {json.dumps(search.names(entry))}",
         "---",
         "",
         f"# {prose(entry.title)}",
@@ -81,10 +69,10 @@ def _head(entry: Entry) -> str:
         f'<p class="am-facts">{code(entry.name)} <span>{entry.kind}</span> {links}</p>',
         "",
         '<dl class="am-sources">',
-        f"<div><dt>From</dt><dd>{'<br>'.join(_paper(paper) for paper in entry.papers)}</dd></div>",
+        f"<div><dt>From</dt> <dd>{'<br> '.join(_paper(paper) for paper in entry.papers)}</dd></div>",
     ]
     if entry.models:
-        lines.append(f"<div><dt>Used by</dt><dd>{', '.join(_model(model) for model in entry.models)}</dd></div>")
+        lines.append(f"<div><dt>Used by</dt> <dd>{', '.join(_model(model) for model in entry.models)}</dd></div>")
     return "\n".join([*lines, "</dl>", ""])
 
 
@@ -132,35 +120,6 @@ def _parameters(entry: Entry) -> str:
     return "\n".join(["| name | meaning, unit, bounds |", "| --- | --- |", *rows])
 
 
-def _checked(entry: Entry) -> str:
-    example = bench(entry)
-    cases = ", ".join(code(case) for case in entry.cases)
-    lines = [
-        f"On the cases {cases}:",
-        "",
-        _list(CHECKED[entry.kind]),
-        "",
-        f"The case `bench` is `{_one_line(repr(example.part))}` at {example.q_len:,} x {example.kv_len:,}. "
-        "The same checks run where you are:",
-        "",
-        "```text",
-        f"attn-mods verify {entry.name}",
-        "```",
-        "",
-        "[How it is tested](../how_tested.md) says more.",
-    ]
-    return "\n".join(lines)
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 120 else f"{line[:117]}..."
-
-
-def _list(sentences: Iterator[str] | Sequence[str]) -> str:
-    return "\n".join(f"- {sentence}" for sentence in sentences)
-
-
 def related(entry: Entry, catalogue: Sequence[Entry]) -> list[Entry]:
     """The entries that share most, rare tags and words of the name counting most; in the order of the catalogue."""
     bearing = Counter(word for other in catalogue for word in marks(other))
@@ -180,4 +139,4 @@ def marks(entry: Entry) -> set[str]:
 
 def _related(entry: Entry, catalogue: Sequence[Entry]) -> str:
     found = related(entry, catalogue)
-    return _list([f"[{other.title}]({other.name}.md): {prose(other.summary)}" for other in found]) or "None."
+    return bulleted([f"[{other.title}]({other.name}.md): {prose(other.summary)}" for other in found]) or "None."

@@ -1,4 +1,4 @@
-"""Committed records of attention, by card."""
+"""Committed records of attention, by card; what the code at hand refuses has no time in them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks import record
 from benchmarks.attention.report import Measured, Row, measured, median, verdict
-
-AS_CALLED, AS_GRAPH = "rounds_ms", "graph_rounds_ms"
-"""The times of a record: of calls as a user makes them, and of a replayed CUDA graph."""
-
+from docs.generator.refused import as_at_hand
 
 COMPARED = "--suite compared"
 """In the command of a run of SDPA beside the flash kernels, on sizes that other runs do not have."""
@@ -33,7 +30,8 @@ def _of_runs(compared: bool) -> Mapping[str, Sequence[Measured]]:
         where = run[0]["environment"]
         if (COMPARED in run[0]["command"]) == compared:
             rows.setdefault(where["card"] or where["processor"], []).extend(run)
-    return {device: found for device, its_own in rows.items() if (found := measured(its_own))}
+    found = {device: [as_at_hand(each) for each in measured(its_own)] for device, its_own in rows.items()}
+    return {device: its_own for device, its_own in found.items() if its_own}
 
 
 @functools.cache

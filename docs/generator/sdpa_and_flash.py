@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,11 +12,15 @@ from benchmarks.attention.cases import COMPARED, Shape
 from benchmarks.attention.gate import LONGEST
 from benchmarks.attention.report import TITLES, Row
 from docs.generator.claims import claims, how_sure
-from docs.generator.comparison import OWN_CHOICE, PASSES, Comparison, heads, tokens
-from docs.generator.records import AS_CALLED, compared_by_card
-from docs.generator.times import HOW, decision, multiples, where
+from docs.generator.comparison import OWN_CHOICE, Comparison
+from docs.generator.records import compared_by_card
+from docs.generator.search import SECTION_LEFT_OUT
+from docs.generator.times import decision, multiples, where
+from docs.generator.words import AS_GRAPH, BOTH, HOW, HOW_EXPLAINED, PASSES, heads, passed, tokens
 
 RECIPES = ("causal", "full")
+WHICH_TO_CALL = f"### Which to call {{ {SECTION_LEFT_OUT} }}"
+MEMORY = f"Memory of {passed(BOTH)} beyond the inputs, MiB:"
 
 
 @dataclass(frozen=True)
@@ -56,11 +61,14 @@ kernel, on which sizes. Here full and causal attention, which all of them comput
 - `sdpa_default`: SDPA as PyTorch chooses its kernel; `sdpa_cudnn`, `sdpa_flash` (FlashAttention-2), `sdpa_efficient`
   and `sdpa_math`: SDPA held to one;
 - `flash3` and `flash4`: the packages; `sdpa_flash_fa4`: FlashAttention-4 in the place of PyTorch's own flash kernel;
-- `flex_by_hand`: `torch.compile(flex_attention)`; `unfused`: softmax(q k^T + mask) v in steps under `torch.compile`.
+- `flex_by_hand`: `torch.compile(flex_attention)`; `three_steps`: softmax(q k^T + mask) v as one writes it, under
+  `torch.compile`; `unfused`: the same with softmax in float32.
 
-`sdpa_default`, `flex_by_hand` and `unfused` call PyTorch directly; the others are calls of `attention` with that
-backend, its checks included. A training step is the forward and the backward pass. All of them were held against
-float64 before anything was timed, sequences beyond {LONGEST["cuda"]:,} tokens at that length."""
+`sdpa_default` and these three call PyTorch directly; the others are calls of `attention` with that
+backend, its checks included. All of them were held against float64 before anything was timed, sequences beyond
+{LONGEST["cuda"]:,} tokens at that length.
+
+{HOW_EXPLAINED}"""
 
 
 def sdpa_and_flash() -> str:
@@ -69,9 +77,12 @@ def sdpa_and_flash() -> str:
     for card, of_card in compared_by_card().items():
         unsorted = (Comparison(card, one) for one in of_card)
         here = sorted(unsorted, key=lambda one: (one.anchor, one.shape.q_len))
-        parts += [f"## {card}", where([one.measured for one in here])]
-        parts += ["### Which to call", _decisions(here), how_sure(here)]
-        parts += ["### What is often said", card_report.markdown_table(["it is said", "here"], claims(here), names=2)]
+        parts += [f"## {card} {{ {SECTION_LEFT_OUT} }}", where([one.measured for one in here])]
+        parts += [WHICH_TO_CALL, _decisions(here), how_sure(here)]
+        parts += [
+            f"### What is often said {{ {SECTION_LEFT_OUT} }}",
+            card_report.markdown_table(["it is said", "here"], claims(here), names=2),
+        ]
         parts += ["### All times", *_tables(here), *_missing(here)]
     return "\n\n".join(parts) + "\n"
 
@@ -79,7 +90,7 @@ def sdpa_and_flash() -> str:
 def _decisions(here: Sequence[Comparison]) -> str:
     """The table of situations; every cell is of a row below."""
     titles = ["situation", "sizes"]
-    titles += [f"{_pass(what)}, {HOW[times]}" for what, times in itertools.product(PASSES, HOW)]
+    titles += [f"{passed(what)}, {HOW[times]}" for what, times in itertools.product(PASSES, HOW)]
     lines = []
     for situation in SITUATIONS:
         found = [one for one in here if one.recipe in situation.recipes and situation.includes(one.shape)]
@@ -93,18 +104,15 @@ def _decisions(here: Sequence[Comparison]) -> str:
     return card_report.markdown_table([*titles, "PyTorch's own choice"], lines, names=len(titles) + 1)
 
 
-def _pass(what: str) -> str:
-    return "forward" if what == "forward" else "training step"
-
-
 def _own_choice(one: Comparison) -> str:
     """The kernel that SDPA takes by itself, and how it stands to the fastest."""
     ratios = []
     for what in PASSES:
-        called = one.times(what, AS_CALLED)
-        if OWN_CHOICE in called:
-            ratios.append(f"{called[OWN_CHOICE] / min(called.values()):.2f}")
-    return f"`{one.own_kernel()}`, as called {' and '.join(ratios)} times the fastest" if ratios else ""
+        timed = one.times(what, AS_GRAPH)
+        if OWN_CHOICE in timed:
+            ratios.append(f"{timed[OWN_CHOICE] / min(timed.values()):.2f}")
+    times = f"{HOW[AS_GRAPH]} {' and '.join(ratios)} times that of the fastest"
+    return f"`{one.own_kernel()}`, {times}" if ratios else ""
 
 
 def _tables(here: Sequence[Comparison]) -> Iterator[str]:
@@ -112,19 +120,20 @@ def _tables(here: Sequence[Comparison]) -> Iterator[str]:
     for anchor, group in itertools.groupby(here, key=lambda one: one.anchor):
         rows = list(group)
         measured = [one.measured for one in rows]
-        yield f"#### {rows[0].heads} {{ #{anchor} }}"
-        for what, times in itertools.product(PASSES, HOW):
-            table = multiples("tokens", lambda one: Comparison("", one).tokens, measured, what, times)
-            if table:
-                yield f"{TITLES[what]}, {HOW[times]}:"
-                yield table
-        yield "Memory of a training step beyond its inputs, MiB:"
-        yield _memory_table(rows)
-        yield from _without_times(rows)
+        yield f"#### {rows[0].heads} {{ #{anchor} {SECTION_LEFT_OUT} }}"
+        (first, first_table), *others = [
+            (f"{TITLES[what]}, {HOW[times]}:", table)
+            for what, times in itertools.product(PASSES, HOW)
+            if (table := multiples("tokens", lambda one: Comparison("", one).tokens, measured, what, times))
+        ]
+        yield from (first, first_table)
+        folded = [*itertools.chain(*others), MEMORY, _memory_table(rows), *_without_times(rows)]
+        body = textwrap.indent("\n\n".join(folded), "    ")
+        yield f'??? note "As called, forward and backward, and memory"\n\n{body}'
 
 
 def _memory_table(here: Sequence[Comparison]) -> str:
-    found = [one.rows("forward_backward") for one in here]
+    found = [one.rows(BOTH) for one in here]
     ways = list(dict.fromkeys(way for rows in found for way, row in rows.items() if row["status"] in ("ok", "oom")))
     lines = [[one.tokens, *(_mebibytes(rows.get(way)) for way in ways)] for one, rows in zip(here, found, strict=True)]
     return card_report.markdown_table(["tokens", *ways], lines)
@@ -143,7 +152,7 @@ def _without_times(here: Sequence[Comparison]) -> Iterator[str]:
         for way, row in one.rows(what).items():
             if row["status"] != "ok":
                 reasons.setdefault(f"{way}, {row['status']}: {row['message']}", []).append(
-                    f"{one.tokens} {_pass(what)}"
+                    f"{one.tokens} {passed(what)}"
                 )
     if reasons:
         listed = "\n".join(f"    - {reason} ({'; '.join(cases)})" for reason, cases in reasons.items())
@@ -154,6 +163,6 @@ def _missing(here: Sequence[Comparison]) -> Iterator[str]:
     there = {(one.recipe, one.shape) for one in here}
     missing = [(recipe, shape) for recipe in RECIPES for shape in COMPARED if (recipe, shape) not in there]
     if missing:
-        listed = "\n".join(f"    - {heads(recipe, shape)}, {tokens(shape)}" for recipe, shape in missing)
+        listed = "\n".join(f"    - {recipe}, {heads(shape)}, {tokens(shape)}" for recipe, shape in missing)
         total = len(RECIPES) * len(COMPARED)
         yield f'??? note "Not measured yet: {len(missing)} of {total} sizes"\n\n{listed}'

@@ -8,9 +8,7 @@ from benchmarks import card_report
 from benchmarks.attention.report import Measured, median
 from benchmarks.attention.ways import BASELINE, WAYS
 from benchmarks.bars import digits
-from docs.generator.records import AS_CALLED, AS_GRAPH, fastest
-
-HOW = {AS_CALLED: "as called", AS_GRAPH: "as a CUDA graph"}
+from docs.generator.records import fastest
 
 
 def where(here: Sequence[Measured]) -> str:
@@ -21,6 +19,7 @@ def where(here: Sequence[Measured]) -> str:
 
 
 def decision(one: Measured, what: str, times: str) -> str:
+    """The fastest of a pass, and what cannot be told from it, with its time."""
     rows = fastest(one, what, times)
     if not rows:
         return ""

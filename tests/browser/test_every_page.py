@@ -1,37 +1,59 @@
-"""Every page of the built site: quiet, at home on this host, as narrow as a telephone."""
+"""Every page of the built site: quiet, at home on this host, as narrow as a telephone, and usable by everyone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from docs.generator import performance
 from docs.generator.examples import catalogue
-from tests.browser.conftest import Visit
+from tests.browser.axe import grave_problems
+from tests.browser.conftest import ROOT, Visit, settle
 
+DESKTOP = {"width": 1280, "height": 900}
+TELEPHONE = {"width": 360, "height": 740}
 WIDER_THAN_THE_WINDOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+OPEN_ALL = "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
 
 
-def paths(built: Path) -> list[str]:
-    """Every page, from the site's root."""
-    found = sorted(str(page.parent.relative_to(built)) for page in built.rglob("index.html"))
-    return ["" if path == "." else f"{path}/" for path in found]
+def paths() -> list[str]:
+    """Every page, from the site's root: those written by hand, and those that a program writes."""
+    sources = ROOT / "docs" / "pages"
+    written = {str(page.relative_to(sources)) for page in sources.rglob("*.md")}
+    by_hand = {page for page in written if not page.startswith(("gallery/", "performance/"))}
+    generated = {f"gallery/{name}.md" for name in ("index", "compose", *(entry.name for entry in catalogue()))}
+    generated |= {f"performance/{name}" for name in performance.PAGES}
+    return sorted(page.removesuffix(".md").removesuffix("index").rstrip("/") for page in by_hand | generated)
 
 
-def test_every_page_is_quiet_asks_no_other_host_and_fits_360_pixels(
-    built: Path, visit: Visit, record_property: Callable[[str, object], None]
-) -> None:
-    visit.page.set_viewport_size({"width": 360, "height": 740})
-    every = paths(built)
-    assert len(every) >= len(catalogue()) + 5
-    problems = {}
-    for path in every:
-        page = visit.open(path)
-        if page.query_selector(".am-explorer, .am-compose"):
-            page.wait_for_selector("[data-shown]")
-        assert page.query_selector_all("h1"), path
-        found = [*visit.problems, *(["too wide"] if page.evaluate(WIDER_THAN_THE_WINDOW) > 0 else [])]
-        if found:
-            problems[path] = found
-        visit.problems.clear()
-    assert problems == {}
-    record_property("pages opened in Chromium", len(every))
+@pytest.fixture(scope="module")
+def one_page(context: Any) -> Iterator[Visit]:
+    """A page of the browser in which one page of the site is opened after the other."""
+    visit = Visit(context.new_page())
+    visit.page.emulate_media(color_scheme="light", reduced_motion="reduce")
+    yield visit
+    visit.page.close()
+
+
+def test_the_pages_looked_at_are_those_of_the_site(built: Path) -> None:
+    found = {str(page.parent.relative_to(built)) for page in built.rglob("index.html")}
+    assert {"" if path == "." else path for path in found} == set(paths())
+
+
+@pytest.mark.parametrize("path", paths(), ids=lambda path: path or "home")
+def test_a_page_is_quiet_fits_and_has_no_grave_problem_for_anyone(one_page: Visit, path: str) -> None:
+    one_page.problems.clear()
+    one_page.page.set_viewport_size(DESKTOP)
+    page = one_page.open(f"{path}/" if path else "")
+    assert page.locator("h1").count() == 1
+    page.evaluate(OPEN_ALL)
+    settle(page)
+    assert grave_problems(page) == []
+    page.set_viewport_size(TELEPHONE)
+    settle(page)
+    assert page.evaluate(WIDER_THAN_THE_WINDOW) <= 0
+    assert grave_problems(page, colours=False) == [], "at 360 pixels, where colours are the same"
+    assert one_page.problems == []

@@ -16,7 +16,8 @@ def row(way: str, what: str, graph: float, called: float, peak: int, share: floa
     gate = {"out_error": share, "out_allowed": 1.0}
     times = {"rounds_ms": [[called] * 2] * 3, "graph_rounds_ms": [[graph] * 2] * 3}
     made = {"backend": way, "what": what, "status": "ok", "peak_bytes": peak, "gate": gate, "shape": SHAPE}
-    return made | times | {"recipe": "causal"} | ({"kernel": "cudnn"} if way == "sdpa_default" else {})
+    kernel = {"sdpa_default": "cudnn", "three_steps": "sdpa"}
+    return made | times | {"recipe": "causal"} | ({"kernel": kernel[way]} if way in kernel else {})
 
 
 def comparison(length: int, **ways: tuple[float, float, int]) -> Comparison:
@@ -35,6 +36,7 @@ SMALL = comparison(
     flash3=(4.0, 9.0, 10),
     flash4=(3.0, 8.0, 10),
     unfused=(4.0, 4.0, MATRIX),
+    three_steps=(1.0, 1.0, 10),
 )
 LARGE = comparison(
     128,
@@ -49,41 +51,44 @@ BOTH = [SMALL, LARGE]
 
 
 def test_same() -> None:
-    assert "off by 50% to 50% of that" in claims.same(BOTH)
+    assert "use 50% to 50% of that" in claims.same(BOTH)
     one = Comparison("Card", Measured((row("flash4", "forward", 1.0, 1.0, 1, share=0.125),), None, None))
-    assert "off by 12% to 50% of that" in claims.same([*BOTH, one])
+    assert "use 12% to 50% of that" in claims.same([*BOTH, one])
     assert claims.same([]) == "Not measured."
 
 
 def test_faster() -> None:
     said = claims.faster(BOTH)
     small, large = f"0.67x ({SMALL.link})", f"2.00x ({LARGE.link})"
-    assert f"Forward: faster in 1, slower in 1 of 2; {small} to {large} as fast." in said
-    assert f"Training step: faster in 1, slower in 1 of 2; {small} to {large} as fast." in said
-    assert f"too: faster in 1, slower in 1 of 2; 0.25x ({SMALL.link}) to 2.00x ({LARGE.link}) as fast." in said
-    assert "faster in 2, slower in 0 of 2" in claims.faster([LARGE, LARGE])
+    counts = "faster in 1 and slower in 1 of 2 cases"
+    assert f"Device time, forward: {counts}, {small} to {large} as fast." in said
+    assert f"Device time, forward and backward: {counts}, {small} to {large} as fast." in said
+    assert f"of `attention`: {counts}, 0.25x ({SMALL.link}) to 2.00x ({LARGE.link}) as fast." in said
+    assert "faster in 2 and slower in 0 of 2 cases" in claims.faster([LARGE, LARGE])
 
 
 def test_takes_fastest() -> None:
     said = claims.takes_fastest(BOTH)
-    assert f"Forward: in 1 of 2; at worst 0.50x ({SMALL.link}) as fast." in said
-    assert "Forward: in 1 of 1" in claims.takes_fastest([LARGE])
+    assert f"Forward: as fast in 1 of 2 cases, at worst 0.50x ({SMALL.link}) as fast." in said
+    assert "Forward: as fast in 1 of 1" in claims.takes_fastest([LARGE])
 
 
 def test_memory() -> None:
     said = claims.memory(BOTH)
     assert f"it saves 80 % ({LARGE.link}) to 95 % ({SMALL.link})" in said
-    assert f"it takes 0.50x ({SMALL.link}) to 2.00x ({LARGE.link}) as much; less in 1 of 2." in said
+    assert f"it takes 0.50x ({SMALL.link}) to 2.00x ({LARGE.link}) as much; less in 1 of 2 cases." in said
 
 
-def test_unfused() -> None:
-    said = claims.unfused(BOTH)
-    assert f"0.50x ({SMALL.link}) to 2.00x ({LARGE.link}) as fast as SDPA; in 1 of 2 with memory" in said
-    assert claims.unfused([comparison(64, sdpa_default=(1.0, 1.0, 1))]) == "Not measured."
+def test_three_steps() -> None:
+    said = claims.three_steps(BOTH)
+    assert "calls SDPA, in 1 of 1 cases. Forward, device time: 2.00x" in said
+    assert f"0.50x ({SMALL.link}) to 2.00x ({LARGE.link}) as fast as `sdpa_default`. In 1 of 2 cases" in said
+    assert "recognised" not in claims.three_steps([LARGE])
+    assert claims.three_steps([comparison(64, sdpa_default=(1.0, 1.0, 1))]) == "Not measured."
 
 
 def test_how_sure() -> None:
     said = claims.how_sure(BOTH)
-    assert f"as CUDA graphs 0.80x ({LARGE.link}) to 1.00x ({SMALL.link})" in said
+    assert f"device time 0.80x ({LARGE.link}) to 1.00x ({SMALL.link})" in said
     assert f"as called 0.50x ({SMALL.link}) to 2.00x ({LARGE.link})" in said
     assert claims.how_sure([]) == "How sure these times are was not measured."

@@ -42,7 +42,7 @@ def page_id(page: Path) -> str:
 
 @dataclass(frozen=True)
 class Block:
-    """One Python block of a page.
+    """One block of a page that a reader may run.
 
     Attributes:
         code: What it holds.
@@ -56,11 +56,16 @@ class Block:
 
 
 def python_blocks(page: Path) -> Iterator[Block]:
-    """The Python blocks of a page, each with the text block directly below it."""
+    """The Python blocks of a page."""
+    return blocks(page, "python")
+
+
+def blocks(page: Path, language: str) -> Iterator[Block]:
+    """The blocks of a page in a language, each with the text block directly below it."""
     text = page.read_text(encoding="utf-8")
     fences = list(FENCE.finditer(text))
     for number, fence in enumerate(fences):
-        if fence["language"] != "python":
+        if fence["language"] != language:
             continue
         below = fences[number + 1] if number + 1 < len(fences) else None
         shown = below is not None and below["language"] == "text" and not text[fence.end() : below.start()].strip()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
 from attn_mods import registry
 from benchmarks.attention.report import median, verdict
+from benchmarks.bars import digits
 from docs.generator import measured as measured_page
 from docs.generator.chart import Dot, chart
 from docs.generator.measured import measured_speed
 from docs.generator.performance import all_backends, block_masks, which_is_fastest
-from docs.generator.records import AS_CALLED, by_card, fastest, length, of_entry
+from docs.generator.records import by_card, fastest, length, of_entry
+from docs.generator.sdpa_and_flash import sdpa_and_flash
+from docs.generator.words import AS_CALLED, HOW, HOW_EXPLAINED
 
 CARD = "NVIDIA H200"
 MEASURED = sorted({str(each.rows[0]["recipe"]) for each in by_card()[CARD]})
@@ -23,9 +27,12 @@ def test_a_page_names_the_fastest_of_each_length(name: str) -> None:
     page = measured_speed(registry.info(name))
     assert f"### {CARD}" in page and f"python -m benchmarks run {name}" in page
     for each in of_entry(name)[CARD]:
-        right = [row for row in each.of("forward") if row["status"] == "ok"]
-        best = min(right, key=lambda row: median(row["rounds_ms"]))
-        assert f"{length(each):,} tokens, forward: `{best['backend']}`" in page
+        (line,) = (line for line in page.splitlines() if line.startswith(f"- {length(each):,} tokens, forward: "))
+        for times, how in HOW.items():
+            timed = [row for row in each.of("forward") if row.get(times)]
+            best = min(timed, key=lambda row: median(row[times]))
+            assert re.search(rf"`{best['backend']}` {digits(median(best[times]))} ms[^;]* {how}[;.]", line)
+        assert line.index("device time") < line.index("as called")
         assert each.run is not None and each.run["run_id"] in page
         for row in each.rows:
             if row["status"] != "ok":
@@ -51,7 +58,7 @@ def test_every_recipe_measured_stands_on_both_pages(page: str) -> None:
 
 
 def test_recipes_without_a_time_are_named() -> None:
-    section = which_is_fastest().split(f"## {CARD}\n")[1].split("\n## ")[0]
+    section = which_is_fastest().split(f"## {CARD} {{")[1].split("\n## ")[0]
     said = re.findall(r"Not measured on this card yet, at any length: (.*)\.", section)
     missing = [name for name in registry.names() if name not in MEASURED]
     assert sorted(", ".join(said).split(", ")) == sorted(missing) if missing else not said
@@ -66,13 +73,21 @@ def test_each_row_has_a_fastest() -> None:
 def test_the_tables_have_the_ratios_of_a_run() -> None:
     each = next(each for each in by_card()[CARD] if each.rows[0]["recipe"] == "causal" and length(each) == 16_384)
     times = {row["backend"]: median(row["rounds_ms"]) for row in each.of("forward") if row["status"] == "ok"}
-    section = all_backends().split(f"## {CARD}, 16,384 tokens")[1]
+    section = all_backends().split(f"## {CARD}, 16,384 tokens")[1].split("Forward, as called:")[1]
     header, line = (
         next(text for text in section.splitlines() if text.startswith(start)) for start in ("| recipe", "| [causal]")
     )
     cells = dict(zip(header.split(" | ")[2:], line.split(" | ")[2:], strict=True))
     ratio = times["flex"] / min(times.values())
     assert cells["flex"].rstrip(" |") == f"{ratio:.2f}"
+
+
+@pytest.mark.parametrize("write", [which_is_fastest, all_backends, sdpa_and_flash])
+def test_device_time_comes_first_and_both_are_explained(write: Callable[[], str]) -> None:
+    page = write()
+    assert HOW_EXPLAINED in page
+    tables = page.partition(HOW_EXPLAINED)[2].lower()
+    assert 0 < tables.index("forward, device time") < tables.index("forward, as called")
 
 
 def test_block_masks_are_those_of_cards() -> None:

@@ -1,0 +1,76 @@
+"""What a committed run has a time of and the code at hand refuses: a backend may have come to take less than it did."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+
+from attn_mods import backends, registry
+from attn_mods.backends import Needs, Shapes
+from attn_mods.recipe import Recipe
+from benchmarks.attention.cases import Group, Shape
+from benchmarks.attention.report import Measured, Row, median
+from benchmarks.attention.ways import WAYS, OfBackend
+from benchmarks.bars import digits
+from docs.generator.equivalents import LENGTHS
+from docs.generator.words import HOW
+
+REFUSED = "refused"
+"""The status that a record gets here in place of "ok"."""
+
+
+def as_at_hand(one: Measured) -> Measured:
+    """The same, its records without times, and with the reason, where the code at hand refuses what was timed."""
+    on_card = one.run is not None and one.run["environment"]["card"] is not None
+    device = "cuda" if on_card else "cpu"
+    return replace(one, rows=tuple(_as_at_hand(row, device) for row in one.rows))
+
+
+def _as_at_hand(row: Row, device: str) -> Row:
+    reason = refusal(row, device) if row["status"] == "ok" else None
+    if reason is None:
+        return row
+    kept = {name: value for name, value in row.items() if name not in HOW}
+    times = " and ".join(_times(row))
+    return kept | {"status": REFUSED, "message": f"{reason}. That is what the code at hand says; this run has {times}"}
+
+
+def _times(row: Row) -> Iterator[str]:
+    for times, how in HOW.items():
+        if row.get(times):
+            yield f"{digits(median(row[times]))} ms {how}"
+
+
+def refusal(row: Row, device: str) -> str | None:
+    """Why the backend of a record, as it is now, does not compute what was measured; None if it does."""
+    way = WAYS.get(row["backend"])
+    if not isinstance(way, OfBackend):
+        return None
+    training = row["what"] != "forward"
+    return _refusals(row["recipe"], row["case"], Shape(**row["shape"]), device, training).get(way.backend)
+
+
+@functools.cache
+def _refusals(name: str, case: str, shape: Shape, device: str, training: bool) -> dict[str, str]:
+    """By backend why not."""
+    group = _at_a_length_to_be_made(Group(name, case, shape))
+    recipe, needs = _placed(group), Needs(input_gradients=training)
+    of_group = group.shape
+    sizes = of_group.B, of_group.Hq, of_group.Hkv, of_group.q_len, of_group.kv_len, of_group.head_dim
+    asked = recipe, Shapes(*sizes, of_group.head_dim), shape.torch_dtype, torch.device(device), needs
+    reasons = {backend.name: backend.supports(*asked) for backend in backends.ALL}
+    return {each: str(reason) for each, reason in reasons.items() if reason is not None and not reason.package}
+
+
+def _at_a_length_to_be_made(group: Group) -> Group:
+    """A score holds a number for every pair and head: the same on fewer tokens."""
+    return group.shortened(LENGTHS["score"]) if registry.info(group.entry).kind == "score" else group
+
+
+def _placed(group: Group) -> Recipe:
+    """The recipe as ``attention`` hands it to a backend."""
+    recipe, shape = group.recipe("cpu"), group.shape
+    return recipe.sized(shape.B, shape.Hq).place(shape.q_len, shape.kv_len, group.q_offset(recipe))
