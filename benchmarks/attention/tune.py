@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -68,12 +68,33 @@ def table_of(records: Iterable[Row]) -> Table:
 
 def regrets(table: Table, records: Iterable[Row]) -> Iterator[Regret]:
     """What "auto" would have lost in a run by going by a table."""
+    return _regrets(records, lambda measured: table)
+
+
+def regrets_without_own_sizes(table: Table, records: Iterable[Row]) -> Iterator[Regret]:
+    """The same for each case by the table without that case's sizes: how it foretells what it does not hold.
+
+    A recipe of which the table holds no other sizes is left out.
+    """
+
+    def without(measured: Measured) -> Table:
+        return replace(table, rows=tuple(row for row in table.rows if row.shapes != measured.shapes))
+
+    for regret in _regrets(records, without):
+        names = {row.recipe for row in table.rows if row.shapes != _shapes(regret.group)}
+        if regret.group.recipe("cpu").name in names:
+            yield regret
+
+
+def _regrets(records: Iterable[Row], table_for: Callable[[Measured], Table]) -> Iterator[Regret]:
     for group, rows in _groups(records):
         measured = _measurement(group, rows)
         if not measured.ms:
             continue
         recipe = group.recipe("cpu")
-        by_table = nearest(table, recipe.name, measured.shapes, group.shape.torch_dtype, measured.what == TRAINING)
+        by_table = nearest(
+            table_for(measured), recipe.name, measured.shapes, group.shape.torch_dtype, measured.what == TRAINING
+        )
         there = by_table is not None and by_table.shapes == measured.shapes
         status = {row["backend"]: row["status"] for row in rows}
         candidates = (each.name for each in ranked(by_table, recipe, measured.shapes, CARD))
@@ -103,16 +124,19 @@ def _groups(records: Iterable[Row]) -> Iterator[tuple[Group, list[Row]]]:
         yield Group(rows[0]["recipe"], rows[0]["case"], Shape(**rows[0]["shape"])), rows
 
 
+def _shapes(group: Group) -> Shapes:
+    shape = group.shape
+    return Shapes(shape.B, shape.Hq, shape.Hkv, shape.q_len, shape.kv_len, shape.head_dim, shape.head_dim)
+
+
 def _measurement(group: Group, rows: Sequence[Row]) -> Measured:
     """The times of the backends that computed a group in one pass."""
-    shape = group.shape
     timed = [row for row in rows if row["status"] == "ok"]
-    shapes = Shapes(shape.B, shape.Hq, shape.Hkv, shape.q_len, shape.kv_len, shape.head_dim, shape.head_dim)
     return Measured(
         group.recipe("cpu").name,
         rows[0]["what"],
-        shapes,
-        shape.dtype,
+        _shapes(group),
+        group.shape.dtype,
         ms={row["backend"]: median(row["rounds_ms"]) for row in timed},
         device_ms={row["backend"]: median(row["graph_rounds_ms"]) for row in timed if "graph_rounds_ms" in row},
         host_ms={row["backend"]: row["host_ms"] for row in timed if "host_ms" in row},
