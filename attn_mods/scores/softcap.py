@@ -24,8 +24,8 @@ class Softcap(Score):
 
     Args:
         cap: Bound of the scores' magnitude, > 0; in units of ``scale * q . k``.
-        approximate: Whether kernels for float16 and bfloat16 may take the processor's own tanh, which is off by 0.05 %
-            at most: faster, and the same to what these dtypes hold. A permission: other kernels compute it as before.
+        approximate: Whether FlexAttention in float16 and bfloat16 may take the processor's own tanh, which is off by
+            0.05 % at most. A permission: in float32, and where the lse is returned, tanh is computed in full.
 
     Raises:
         ValueError: cap <= 0, or beyond what float32 holds.
