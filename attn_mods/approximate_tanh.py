@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ def approximate_tanh(x: Tensor) -> Tensor:
 
     Returns:
         The same shape and dtype, off by ``LARGEST_ERROR`` of the value at most where the instruction is there, else
-        exact. Gradients are those of tanh at the value returned.
+        exact. Gradients are those of tanh at the value returned, in reverse mode alone.
     """
     return torch.tanh(x)
 
@@ -58,16 +59,18 @@ def lower_to_the_instruction() -> None:
 
     A graph that is being traced runs it at once: what it does is no part of the graph.
     """
+    _register()
+
+
+@functools.cache
+def _register() -> None:
     from torch._inductor.lowering import lowerings, make_pointwise, register_lowering
     from torch._inductor.virtualized import ops
 
-    overload = torch.ops.attn_mods.approximate_tanh.default
-    if overload in lowerings:
-        return
-
     instruction = partial(ops.inline_asm_elementwise, asm=INSTRUCTION, constraints="=f,f", dtype=torch.float32)
 
-    @register_lowering(overload)
+    # In place of the call of the operator that torch registers by itself when it compiles one before this.
+    @register_lowering(torch.ops.attn_mods.approximate_tanh.default)
     def lowered(x: Any) -> Any:
         if not _has_the_instruction(x.get_device()):
             return lowerings[torch.ops.aten.tanh.default](x)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
+from torch._inductor.utils import run_and_get_code
 from torch.autograd import gradcheck
 
+from attn_mods import approximate_tanh as module
 from attn_mods import scores
 from attn_mods.approximate_tanh import LARGEST_ERROR, approximate_tanh, lower_to_the_instruction
 
@@ -19,10 +21,29 @@ def test_is_tanh_where_there_is_no_instruction() -> None:
     assert torch.equal(approximate_tanh(VALUES), VALUES.tanh())
 
 
-def test_compiled_for_a_processor_without_it_is_tanh() -> None:
+def code_of(factor: float) -> tuple[Tensor, str]:
+    """tanh times a factor of its own, compiled: what it computes, and the program."""
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: approximate_tanh(x) * factor, fullgraph=True)
+    got, (code,) = run_and_get_code(compiled, VALUES)
+    return got, code
+
+
+def test_compiled_for_a_processor_without_it_is_tanh_in_the_same_kernel() -> None:
+    """Also where torch had compiled the operator before, and took it for one to call."""
+    code_of(3.0)
     lower_to_the_instruction()
-    compiled = torch.compile(lambda x: approximate_tanh(x) * 2, fullgraph=True)
-    torch.testing.assert_close(compiled(VALUES), VALUES.tanh() * 2)
+    got, code = code_of(2.0)
+    torch.testing.assert_close(got, VALUES.tanh() * 2)
+    assert "torch.ops.attn_mods" not in code
+
+
+def test_compiled_for_one_with_it_is_the_instruction(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU that is as far as it goes: the compiler has no such thing there, and says so."""
+    lower_to_the_instruction()
+    monkeypatch.setattr(module, "_has_the_instruction", lambda device: True)
+    with pytest.raises(Exception, match=r"inline_asm_elementwise only implemented for Triton"):
+        code_of(5.0)
 
 
 def test_the_form_is_made_inside_a_graph() -> None:

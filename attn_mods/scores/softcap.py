@@ -25,7 +25,8 @@ class Softcap(Score):
     Args:
         cap: Bound of the scores' magnitude, > 0; in units of ``scale * q . k``.
         approximate: Whether FlexAttention in float16 and bfloat16 may take the processor's own tanh, which is off by
-            0.05 % at most. A permission: in float32, and where the lse is returned, tanh is computed in full.
+            0.05 % at most, by NVIDIA's figure. A permission: in float32, and where the lse is returned, tanh is
+            computed in full. The flash kernels take the tanh that their package was written with.
 
     Raises:
         ValueError: cap <= 0, or beyond what float32 holds.

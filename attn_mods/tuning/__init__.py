@@ -21,7 +21,7 @@ from attn_mods.backends import Shapes
 
 FOLDER = Path(__file__).parent
 FORWARD, TRAINING = "forward", "forward_backward"
-HALF = ("float16", "bfloat16")
+STANDS_IN = {"float16": "bfloat16"}
 OTHER_HALF_TYPE = 0.5
 """How far off a measurement in the other half type is, in doublings of a size."""
 
@@ -92,8 +92,9 @@ class Table:
 def nearest(table: Table, recipe: str, shapes: Shapes, dtype: torch.dtype, training: bool) -> Measured | None:
     """The measurement of a recipe of that name and pass whose sizes are nearest; None if there is none.
 
-    Kernels for float16 and bfloat16 do the same work: either stands in for the other, as if it were a little further
-    off. Of two as near the larger is taken: the smaller may have shown the host's time alone.
+    Kernels for float16 and bfloat16 do the same work: bfloat16 stands in for float16, as if it were a little further
+    off. Not the other way round, since a backend that lacks float16 would be thought to lack bfloat16 too. Of two as
+    near the larger is taken: the smaller may have shown the host's time alone.
 
     Args:
         table: The measurements.
@@ -104,7 +105,7 @@ def nearest(table: Table, recipe: str, shapes: Shapes, dtype: torch.dtype, train
     """
     what = TRAINING if training else FORWARD
     name = str(dtype).removeprefix("torch.")
-    names = HALF if name in HALF else (name,)
+    names = (name, STANDS_IN.get(name, name))
     alike = [row for row in table.rows if (row.recipe, row.what) == (recipe, what) and row.dtype in names]
 
     def distance(row: Measured) -> tuple[float, int]:

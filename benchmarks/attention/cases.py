@@ -26,6 +26,9 @@ BYTES_OF_A_PAIR = 16
 TIMES_THE_INPUTS = 16
 """Copies for gradients, for CUDA graphs of all ways, and for the truth in float64."""
 
+BYTES_OF_A_PROCESS = 2**32
+"""What libraries hold on a card, and the matrices of the truth, which is found for some queries at a time."""
+
 ENOUGH_TOKENS = 1024
 
 
@@ -64,6 +67,11 @@ class Group:
             lengths += f" x {self.shape.kv_len:,}"
         return f"{self.entry} {self.case} {lengths} {self.shape.dtype}"
 
+    @property
+    def has_score(self) -> bool:
+        """Whether the entry is a score."""
+        return am.info(self.entry).kind == "score"
+
     def recipe(self, device: str) -> Recipe:
         """The recipe: a mask by itself, a score under the causal mask, as most of them are in use."""
         part = am.info(self.entry).cases[self.case].make(self.shape.q_len, self.shape.kv_len, device)
@@ -97,7 +105,7 @@ class Group:
         """Visible pairs of all samples and query heads."""
         shape = self.shape
         # A score's own parameters, which may be as large as the matrix of scores, are not needed.
-        recipe = Recipe(mask=masks.Causal()) if am.info(self.entry).kind == "score" else self.recipe("cpu")
+        recipe = Recipe(mask=masks.Causal()) if self.has_score else self.recipe("cpu")
         if recipe.mask is None:
             return shape.B * shape.Hq * shape.q_len * shape.kv_len
         batch, heads = recipe.mask.batch_and_heads()
@@ -114,7 +122,7 @@ class Group:
         rows = shape.B * (2 * shape.Hq * shape.q_len + 2 * shape.Hkv * shape.kv_len)
         inputs = rows * shape.head_dim * shape.torch_dtype.itemsize
         matrix = shape.B * shape.Hq * shape.q_len * shape.kv_len * BYTES_OF_A_PAIR
-        return inputs * TIMES_THE_INPUTS + matrix * holds_matrix
+        return BYTES_OF_A_PROCESS + inputs * TIMES_THE_INPUTS + matrix * holds_matrix
 
     def described(self) -> dict[str, Any]:
         """The part of its records that all ways share."""

@@ -163,12 +163,15 @@ class _Race:
 
     def with_all_memory(self, outcomes: dict[tuple[str, bool], _Ready | Row]) -> dict[tuple[str, bool], _Ready | Row]:
         """The outcomes, those that lacked memory tried again: others may have held it."""
-        again = {
-            key: self._attempt(self._ready, *key, self._verdicts[key])
-            for key, outcome in outcomes.items()
-            if isinstance(outcome, dict) and outcome["status"] == "oom" and not isinstance(self._verdicts[key], dict)
-        }
-        return outcomes | again
+        lacked = [key for key, outcome in outcomes.items() if isinstance(outcome, dict) and outcome["status"] == "oom"]
+        return outcomes | {key: self._attempt(self._checked_and_ready, *key) for key in lacked}
+
+    def _checked_and_ready(self, name: str, training: bool) -> _Ready | Row:
+        verdict = self._verdicts[name, training]
+        if isinstance(verdict, dict):
+            verdict = self._refused_or_checked(name, training)
+            forget_compiled()
+        return verdict if isinstance(verdict, dict) else self._ready(name, training, verdict)
 
     def _attempt(self, step: Callable[..., Any], *arguments: Any) -> Any:
         try:

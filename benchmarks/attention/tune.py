@@ -74,19 +74,18 @@ def regrets(table: Table, records: Iterable[Row]) -> Iterator[Regret]:
 def regrets_without_own_sizes(table: Table, records: Iterable[Row]) -> Iterator[Regret]:
     """The same for each case by the table without that case's sizes: how it foretells what it does not hold.
 
-    A recipe of which the table holds no other sizes is left out.
+    A case of which it then holds nothing alike is left out.
     """
 
     def without(measured: Measured) -> Table:
         return replace(table, rows=tuple(row for row in table.rows if row.shapes != measured.shapes))
 
-    for regret in _regrets(records, without):
-        names = {row.recipe for row in table.rows if row.shapes != _shapes(regret.group)}
-        if regret.group.recipe("cpu").name in names:
-            yield regret
+    return _regrets(records, without, only_if_alike=True)
 
 
-def _regrets(records: Iterable[Row], table_for: Callable[[Measured], Table]) -> Iterator[Regret]:
+def _regrets(
+    records: Iterable[Row], table_for: Callable[[Measured], Table], only_if_alike: bool = False
+) -> Iterator[Regret]:
     for group, rows in _groups(records):
         measured = _measurement(group, rows)
         if not measured.ms:
@@ -95,6 +94,8 @@ def _regrets(records: Iterable[Row], table_for: Callable[[Measured], Table]) -> 
         by_table = nearest(
             table_for(measured), recipe.name, measured.shapes, group.shape.torch_dtype, measured.what == TRAINING
         )
+        if by_table is None and only_if_alike:
+            continue
         there = by_table is not None and by_table.shapes == measured.shapes
         status = {row["backend"]: row["status"] for row in rows}
         candidates = (each.name for each in ranked(by_table, recipe, measured.shapes, CARD))

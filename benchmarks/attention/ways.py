@@ -59,15 +59,17 @@ class Way(ABC):
 
     Attributes:
         name: In records and tables.
-        holds_matrix: Whether it makes the matrix of scores.
     """
 
     name: str
-    holds_matrix: bool = False
 
     def mode(self, device: str) -> str | None:
         """The mode of torch.compile, None where it compiles nothing."""
         return None
+
+    def holds_matrix(self, has_score: bool) -> bool:
+        """Whether it makes a matrix of queries x keys in float32, of a recipe with or without a score."""
+        return False
 
     @contextmanager
     def within(self) -> Iterator[None]:
@@ -99,8 +101,11 @@ class OfBackend(Way):
     def __init__(self, backend: str, suffix: str = "", **options: Any) -> None:
         self.backend = backend
         self.name = backend + suffix
-        self.holds_matrix = backend in ("sdpa_math", "eager")
         self.options = options
+
+    def holds_matrix(self, has_score: bool) -> bool:
+        """Those that hold the scores, and SDPA where it is handed a bias."""
+        return self.backend in ("sdpa_math", "eager") or (has_score and self.backend.startswith("sdpa_"))
 
     def mode(self, device: str) -> str | None:
         """That of flex plans."""
@@ -158,6 +163,10 @@ class SdpaByDefault(Way):
     """scaled_dot_product_attention with the kernel torch chooses, for what it has arguments for."""
 
     name = "sdpa_default"
+
+    def holds_matrix(self, has_score: bool) -> bool:
+        """Where it is handed a bias."""
+        return has_score
 
     def refusal(self, task: Task) -> str | None:
         """What the sdpa backends refuse one and all."""
@@ -228,7 +237,10 @@ class Unfused(Way):
     """softmax(q k^T + bias) v in three steps under torch.compile, with the mask as a matrix of numbers to add."""
 
     name = "unfused"
-    holds_matrix = True
+
+    def holds_matrix(self, has_score: bool) -> bool:
+        """Always."""
+        return True
 
     def mode(self, device: str) -> str | None:
         """The default mode."""
@@ -271,7 +283,10 @@ class ThreeSteps(Way):
     """softmax(q k^T + mask) v as one writes it, in the dtype of the inputs: torch.compile may make one kernel of it."""
 
     name = "three_steps"
-    holds_matrix = True
+
+    def holds_matrix(self, has_score: bool) -> bool:
+        """Where the compiler makes no SDPA of it, and of its mask always."""
+        return True
 
     def __init__(self) -> None:
         self._fused_before = 0

@@ -81,9 +81,11 @@ class Workers:
     def _has_room(self, group: Group, running: Mapping[int, tuple[Group, SpawnProcess]]) -> bool:
         if not running:
             return True
-        holds_matrix = any(WAYS[name].holds_matrix for name in self.ways)
-        needed = sum(each.bytes_needed(holds_matrix) for each in (group, *(begun for begun, _ in running.values())))
+        needed = sum(self._bytes_needed(each) for each in (group, *(begun for begun, _ in running.values())))
         return len(running) < self.jobs and needed <= self.bytes_free
+
+    def _bytes_needed(self, group: Group) -> int:
+        return group.bytes_needed(any(WAYS[name].holds_matrix(group.has_score) for name in self.ways))
 
     def _missing(self, group: Group, rows: Sequence[Row], code: int | None) -> Iterator[Row]:
         """Records of what a process did not come to."""

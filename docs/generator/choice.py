@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from attn_mods import tuning
 from attn_mods.tuning import Table
@@ -16,7 +17,7 @@ from docs.generator.search import SECTION_LEFT_OUT
 from docs.generator.words import heads, passed, tokens
 
 BAR = 0.03
-NONE_LATER = "None."
+NONE = "None."
 
 Held = tuple[str, Shape | None]
 """A recipe and the sizes that a table holds of it; None is any size."""
@@ -24,19 +25,18 @@ Held = tuple[str, Shape | None]
 OPENING = """\
 `backend="auto"` goes by a table of measurements on the same card, `attn_mods/tuning/<card>.json`, and takes the backend
 that was fastest. For sizes that it does not hold, each backend's time is estimated from the nearest sizes that it does
-hold, in the same dtype or the other half type. The card's time is taken to grow with the number of products to compute,
+hold, for float16 in bfloat16 too. The card's time is taken to grow with the number of products to compute,
 and the host's time for a call to stay the same. A call takes as long as the longer of the two; half of the card's time
 is added, because the host's time varies by chance.
 
-How good the choice is shows in runs that are later than those the table has of the same recipe: how much longer the
-chosen backend took than the fastest of all backends of `attention` in the same run. How well the estimate foretells
-shows too where each size is taken out of the table in turn, and chosen for by what is left. Times are *as called*: what
-a program gets that queues its calls from Python, the host's time included."""
+How good the choice is shows in two ways: in runs that are later than those the table has of the same recipe; and in the
+table's own runs, each size being taken out of the table in turn and chosen for by what is left. Given is how much
+longer the chosen backend took than the fastest of all backends of `attention` in the same run. Times are *as called*:
+what a program gets that queues its calls from Python, the host's time included."""
 
 FITTED = """\
-The rule for sizes that are not in the table, the added half in particular, was chosen with the later runs of 2026-11-28
-at hand: the figures of those runs show how well it fits, not how well it foretells. The line on each size without it in
-the table played no part in that; it was looked at only when half types came to stand in for each other."""
+The added half was chosen with the later runs of 2026-11-28 at hand, and that bfloat16 stands in for float16 with the
+last line of the table at hand. So those figures show how well the rule fits, more than how well it foretells."""
 
 
 def how_good_the_choice_is() -> str:
@@ -72,13 +72,18 @@ def _latest(made_from: Iterable[Sequence[Row]]) -> Mapping[Held, str]:
     for environment, *rows in made_from:
         for row in rows:
             if row["record"] == "attention":
-                for held in ((row["recipe"], Shape(**row["shape"])), (row["recipe"], None)):
+                for held in ((row["recipe"], _sizes(Shape(**row["shape"]))), (row["recipe"], None)):
                     latest[held] = max(latest[held], environment["started_at"])
     return latest
 
 
 def _held(regret: Regret) -> Held:
-    return regret.group.entry, regret.group.shape if regret.is_in_table else None
+    return regret.group.entry, _sizes(regret.group.shape) if regret.is_in_table else None
+
+
+def _sizes(shape: Shape) -> Shape:
+    """The same in no dtype: a table's row of another may stand in for it."""
+    return replace(shape, dtype="")
 
 
 def foretold(table: Table) -> list[Regret]:
@@ -92,19 +97,20 @@ def _card(table: Table) -> Iterator[str]:
     yield f"The table: {len(table.rows)} measurements, torch {table.torch}, of the runs {', '.join(table.runs)}."
     later = later_runs(table)
     found = [regret for _, its_own in later for regret in its_own]
+    without_own = foretold(table)
     rows = [
         ["sizes in the table", *_summary([regret for regret in found if regret.is_in_table])],
         ["other sizes", *_summary([regret for regret in found if not regret.is_in_table])],
-        ["each size, without it in the table", *_summary(foretold(table))],
+        ["each size, without it in the table", *_summary(without_own)],
     ]
     titles = ["", "cases", f"within {BAR:.0%}", "further off", "failed", NOT_MEASURED, "mean", "worst"]
     yield card_report.markdown_table(titles, rows)
     yield "Every case of the later runs that is not within that:"
-    yield _table(found) or NONE_LATER
+    yield _table(found) or NONE
     yield "Every case, without its sizes in the table, that is not within that:"
-    yield _table(foretold(table))
+    yield _table(without_own) or NONE
     listed = "\n".join(f"- run {run['run_id']}, {run['started_at']}: `{run['command']}`" for run, _ in later)
-    yield f"The later runs:\n\n{listed}" if later else NONE_LATER
+    yield f"The later runs:\n\n{listed}" if later else NONE
 
 
 def _summary(found: Sequence[Regret]) -> list[str]:

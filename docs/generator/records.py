@@ -36,15 +36,13 @@ def _of_runs(compared: bool) -> Mapping[str, Sequence[Measured]]:
 
 @functools.cache
 def runs() -> Sequence[list[Row]]:
-    """Every committed run: the record of its environment, then its others."""
-    found: dict[str, list[Row]] = {}
-    for path in record.result_files():
-        for row in record.read(path):
-            if row["record"] == "environment":
-                found.setdefault(row["run_id"], []).insert(0, row)
-            else:
-                found.setdefault(row["run_id"], []).append(row)
-    return [run for run in found.values() if run[0]["record"] == "environment"]
+    """Every committed run: the record of its environment, then its others, which several files may hold."""
+    rows = [row for path in record.result_files() for row in record.read(path)]
+    found = {row["run_id"]: [row] for row in rows if row["record"] == "environment"}
+    for row in rows:
+        if row["record"] != "environment" and row["run_id"] in found:
+            found[row["run_id"]].append(row)
+    return list(found.values())
 
 
 def of_entry(name: str) -> Mapping[str, Sequence[Measured]]:

@@ -64,9 +64,9 @@ kernel, on which sizes. Here full and causal attention, which all of them comput
 - `flex_by_hand`: `torch.compile(flex_attention)`; `three_steps`: softmax(q k^T + mask) v as one writes it, under
   `torch.compile`; `unfused`: the same with softmax in float32.
 
-`sdpa_default` and these three call PyTorch directly; the others are calls of `attention` with that
-backend, its checks included. All of them were held against float64 before anything was timed, sequences beyond
-{LONGEST["cuda"]:,} tokens at that length.
+`sdpa_default`, `flex_by_hand`, `three_steps` and `unfused` call PyTorch directly; the others are calls of `attention`
+with that backend, its checks included. All of them were held against float64 before anything was timed, sequences
+beyond {LONGEST["cuda"]:,} tokens at that length.
 
 {HOW_EXPLAINED}"""
 

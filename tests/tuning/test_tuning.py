@@ -73,15 +73,17 @@ def test_the_device_decides_between_hosts_that_cost_the_same() -> None:
     assert measured.fastest_first(shapes(2048)) == ["flex", "flash4"]
 
 
-def test_a_half_type_stands_in_for_the_other() -> None:
+def test_bfloat16_stands_in_for_float16_and_not_the_other_way_round() -> None:
     def row(length: int, dtype: str) -> Measured:
         return Measured("full", "forward", shapes(length), dtype, {})
 
-    rows = row(1024, "float16"), row(8192, "bfloat16"), row(1024, "float32"), row(1024, "bfloat16")
+    rows = row(1024, "float16"), row(8192, "bfloat16"), row(1024, "float32"), row(1024, "bfloat16"), row(16, "float16")
     table = Table("card", "2.13.0", rows)
     for length, dtype, found in (
         (1024, torch.float16, 0),
         (1024, torch.bfloat16, 3),
+        (2048, torch.float16, 0),
+        (16, torch.bfloat16, 3),
         (8192, torch.float16, 1),
         (8192, torch.float32, 2),
     ):

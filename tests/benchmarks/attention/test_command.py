@@ -92,3 +92,13 @@ def test_goes_on_with_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     last = run(*common)
     assert "4 groups are measured already, 0 are left" in last.output
     assert [row for row in record.read(out) if row["record"] == "attention"] == rows
+
+
+def test_what_is_measured_of_another_recipe_file_is_measured_again(tmp_path: Path) -> None:
+    out = tmp_path / "older.jsonl"
+    common = ("causal", "--backends", "eager", "--out", str(out))
+    run(*common)
+    record.write(out, [row | {"recipe_digest": "0" * 16} if "recipe" in row else row for row in record.read(out)])
+    assert "measured already" not in run(*common).output
+    assert len([row for row in record.read(out) if row["record"] == "attention"]) == 2 * 2 * 3
+    assert "2 groups are measured already, 0 are left" in run(*common).output
