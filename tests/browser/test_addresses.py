@@ -114,3 +114,27 @@ def test_a_choice_takes_back_what_was_said(visit: Visit) -> None:
     page.go_back()
     page.wait_for_function(f"document.querySelectorAll('{CARDS}').length === {len(registry.names())}")
     assert "no tag is called “no-such”" in notice(page) and len(shown(page)) == len(registry.names())
+
+
+@pytest.mark.parametrize("link", [".md-nav--secondary a[href*='#traps']", "#rule .headerlink"])
+def test_a_link_within_a_page_keeps_what_was_chosen(visit: Visit, link: str) -> None:
+    page = visit.open("gallery/sliding_window/", ".am-explorer[data-shown]")
+    choose(page, "window", 5)
+    shown_before = page.get_attribute(".am-explorer", "data-shown")
+    page.eval_on_selector(link, "link => link.click()")
+    page.wait_for_function("location.hash")
+    page.wait_for_timeout(500)
+    assert "window=6" in page.url
+    assert page.get_attribute(".am-explorer", "data-shown") == shown_before
+
+
+def test_a_link_within_the_index_keeps_its_filter(visit: Visit) -> None:
+    page = visit.open("gallery/", CARDS)
+    before = len(shown(page))
+    chip(page, "causal").click()
+    kept = shown(page)
+    assert 0 < len(kept) < before
+    page.locator("#masks .headerlink").click(force=True)
+    page.wait_for_function("location.hash")
+    page.wait_for_timeout(500)
+    assert shown(page) == kept

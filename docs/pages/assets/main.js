@@ -21,6 +21,15 @@ function letKeysScroll(page, signal) {
   signal.addEventListener("abort", () => observer.disconnect());
 }
 
+/** A link to a part of this page keeps what was chosen: the theme wrote the address of that time into it. */
+function keepWhatWasChosen(event) {
+  const link = event.target.closest?.("a[href]");
+  const leadsHere = link && link.hash && link.origin === location.origin && link.pathname === location.pathname;
+  if (leadsHere && !link.closest(".md-search")) link.search = location.search;
+}
+
+document.addEventListener("click", keepWhatWasChosen, { capture: true });
+
 window.document$.subscribe(() => {
   ended.abort();
   ended = new AbortController();
