@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-LARGEST_ERROR = 2.0**-10.987
-"""Largest relative error of the instruction tanh.approx.f32, by NVIDIA's PTX ISA, section 9.7.4."""
+LARGEST_ERROR = 2.0**-11
+"""Largest relative error of the instruction tanh.approx.f32, by NVIDIA's PTX ISA, section on tanh."""
 
 INSTRUCTION = "tanh.approx.f32 $0, $1;"
 FIRST_WITH_THE_INSTRUCTION = (7, 5)
@@ -62,7 +61,7 @@ def lower_to_the_instruction() -> None:
     _register()
 
 
-@functools.cache
+@cache
 def _register() -> None:
     from torch._inductor.lowering import lowerings, make_pointwise, register_lowering
     from torch._inductor.virtualized import ops

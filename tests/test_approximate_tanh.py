@@ -70,4 +70,5 @@ def test_on_a_card_is_the_instruction_and_within_its_error() -> None:
     compiled = torch.compile(lambda x: approximate_tanh(x) * 1.0, fullgraph=True)
     got, exact = compiled(VALUES.cuda()).double().cpu(), VALUES.double().tanh()
     error = ((got - exact).abs() / exact.abs().clamp_min(1e-12))[exact != 0]
-    assert 1e-5 < float(error.max()) <= LARGEST_ERROR
+    exact_in_float32 = 4 * torch.finfo(torch.float32).eps
+    assert exact_in_float32 < float(error.max()) <= LARGEST_ERROR
