@@ -16,6 +16,7 @@ from torch import Tensor
 
 import attn_mods as am
 from attn_mods import Recipe, masks
+from attn_mods.backends import Shapes
 from attn_mods.entry import Case, Entry
 from attn_mods.mask import Mask
 from attn_mods.score import Score
@@ -43,6 +44,11 @@ class Shape:
     kv_len: int
     head_dim: int
     dtype: str
+
+    @property
+    def shapes(self) -> Shapes:
+        """The sizes as backends are asked for them."""
+        return Shapes(self.B, self.Hq, self.Hkv, self.q_len, self.kv_len, self.head_dim, self.head_dim)
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -140,6 +146,11 @@ def recipe_digest(name: str) -> str:
     entry = am.info(name)
     makes = entry.build or next(case.make for case in entry.cases.values())
     return hashlib.sha256(Path(inspect.getfile(makes)).read_bytes()).hexdigest()[:16]
+
+
+def is_of_this_file(row: dict[str, Any]) -> bool:
+    """Whether a record of attention is of the recipe's file at hand; one without a digest does not say otherwise."""
+    return row.get("recipe_digest") in (None, recipe_digest(row["recipe"]))
 
 
 @dataclass(frozen=True)

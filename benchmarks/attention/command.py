@@ -20,7 +20,7 @@ from attn_mods.entry import Kind
 from attn_mods.registry import UnknownEntryError
 from benchmarks import record
 from benchmarks.attention import measure, report
-from benchmarks.attention.cases import SUITES, Group, groups, recipe_digest
+from benchmarks.attention.cases import SUITES, Group, groups, is_of_this_file
 from benchmarks.attention.measure import Limits
 from benchmarks.attention.ways import DEFAULT, WAYS
 from benchmarks.attention.workers import Workers
@@ -110,7 +110,8 @@ def run(choice: Choice, header: dict[str, Any], out: Path | None) -> None:
         out: File to write to. What an earlier run on it measured whole is not measured again.
     """
     before = list(record.read(out)) if out is not None and out.exists() else []
-    done = measure.whole_groups(filter(_is_of_this_file, before), choice.way_names)
+    of_this_file = (row for row in before if row["record"] == "attention" and is_of_this_file(row))
+    done = measure.whole_groups(of_this_file, choice.way_names)
     left = [group for group in choice.groups() if measure.key_of(group.described()) not in done]
     if done:
         click.echo(f"{out}: {len(done)} groups are measured already, {len(left)} are left")
@@ -128,11 +129,6 @@ def run(choice: Choice, header: dict[str, Any], out: Path | None) -> None:
         again = "the same command takes up the rest" if out else "with --out the same command would take up the rest"
         click.echo(f"{unmeasured} of {len(left)} groups were not begun within {choice.budget:g} s; {again}")
     click.echo(report.page([*before, *records]), nl=False)
-
-
-def _is_of_this_file(row: dict[str, Any]) -> bool:
-    """Whether a record is of the recipe as it is, if it says so."""
-    return row.get("recipe_digest") in (None, recipe_digest(row["recipe"])) if row["record"] == "attention" else True
 
 
 def _rows(choice: Choice, left: Sequence[Group]) -> Iterator[dict[str, Any]]:

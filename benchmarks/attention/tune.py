@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from attn_mods import backends
-from attn_mods.backends import Shapes
 from attn_mods.dispatch import ranked
 from attn_mods.tuning import FORWARD, TRAINING, Measured, Table, nearest
 from benchmarks.attention.cases import Group, Shape
@@ -84,16 +83,15 @@ def regrets_without_own_sizes(table: Table, records: Iterable[Row]) -> Iterator[
 
 
 def _regrets(
-    records: Iterable[Row], table_for: Callable[[Measured], Table], only_if_alike: bool = False
+    records: Iterable[Row], table_of_case: Callable[[Measured], Table], only_if_alike: bool = False
 ) -> Iterator[Regret]:
     for group, rows in _groups(records):
         measured = _measurement(group, rows)
         if not measured.ms:
             continue
         recipe = group.recipe("cpu")
-        by_table = nearest(
-            table_for(measured), recipe.name, measured.shapes, group.shape.torch_dtype, measured.what == TRAINING
-        )
+        asked = recipe.name, measured.shapes, group.shape.torch_dtype, measured.what == TRAINING
+        by_table = nearest(table_of_case(measured), *asked)
         if by_table is None and only_if_alike:
             continue
         there = by_table is not None and by_table.shapes == measured.shapes
@@ -125,18 +123,13 @@ def _groups(records: Iterable[Row]) -> Iterator[tuple[Group, list[Row]]]:
         yield Group(rows[0]["recipe"], rows[0]["case"], Shape(**rows[0]["shape"])), rows
 
 
-def _shapes(group: Group) -> Shapes:
-    shape = group.shape
-    return Shapes(shape.B, shape.Hq, shape.Hkv, shape.q_len, shape.kv_len, shape.head_dim, shape.head_dim)
-
-
 def _measurement(group: Group, rows: Sequence[Row]) -> Measured:
     """The times of the backends that computed a group in one pass."""
     timed = [row for row in rows if row["status"] == "ok"]
     return Measured(
         group.recipe("cpu").name,
         rows[0]["what"],
-        _shapes(group),
+        group.shape.shapes,
         group.shape.dtype,
         ms={row["backend"]: median(row["rounds_ms"]) for row in timed},
         device_ms={row["backend"]: median(row["graph_rounds_ms"]) for row in timed if "graph_rounds_ms" in row},

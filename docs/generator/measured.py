@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from attn_mods.entry import Entry
-from benchmarks.attention.cases import recipe_digest
+from benchmarks.attention.cases import is_of_this_file
 from benchmarks.attention.report import TITLES, Measured, Row, median, spread
 from benchmarks.bars import digits
 from docs.generator.chart import Dot, chart
@@ -85,14 +85,8 @@ def _other_torch(of_card: Sequence[Measured]) -> str:
 
 
 def _other_file(of_card: Sequence[Measured]) -> str:
-    changed = [f"{length(each):,}" for each in of_card if not _is_of_this_file(each)]
+    changed = [f"{length(each):,}" for each in of_card if not is_of_this_file(each.rows[0])]
     return f"The file of the recipe has changed since the runs at {', '.join(changed)} tokens." if changed else ""
-
-
-def _is_of_this_file(one: Measured) -> bool:
-    """Whether what was measured is the recipe's file at hand; records without a digest do not say."""
-    found = one.rows[0]
-    return found.get("recipe_digest") in (None, recipe_digest(found["recipe"]))
 
 
 def _minor(version: str) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import torch
 
-from attn_mods import backends, registry
-from attn_mods.backends import Needs, Shapes
+from attn_mods import backends
+from attn_mods.backends import Needs
 from attn_mods.recipe import Recipe
 from benchmarks.attention.cases import Group, Shape
 from benchmarks.attention.report import Measured, Row, median
@@ -58,16 +58,14 @@ def _refusals(name: str, case: str, shape: Shape, device: str, training: bool) -
     """By backend why not."""
     group = _at_a_length_to_be_made(Group(name, case, shape))
     recipe, needs = _placed(group), Needs(input_gradients=training)
-    of_group = group.shape
-    sizes = of_group.B, of_group.Hq, of_group.Hkv, of_group.q_len, of_group.kv_len, of_group.head_dim
-    asked = recipe, Shapes(*sizes, of_group.head_dim), shape.torch_dtype, torch.device(device), needs
+    asked = recipe, group.shape.shapes, shape.torch_dtype, torch.device(device), needs
     reasons = {backend.name: backend.supports(*asked) for backend in backends.ALL}
     return {each: str(reason) for each, reason in reasons.items() if reason is not None and not reason.package}
 
 
 def _at_a_length_to_be_made(group: Group) -> Group:
     """A score holds a number for every pair and head: the same on fewer tokens."""
-    return group.shortened(LENGTHS["score"]) if registry.info(group.entry).kind == "score" else group
+    return group.shortened(LENGTHS["score"]) if group.has_score else group
 
 
 def _placed(group: Group) -> Recipe:
