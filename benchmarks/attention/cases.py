@@ -219,7 +219,7 @@ def groups(names: Iterable[str], suite: Suite) -> list[Group]:
 
 
 def _groups_of(entry: Entry, suite: Suite) -> list[Group]:
-    wanted = suite.cases or tuple(entry.cases)
+    wanted = [name for name in suite.cases or entry.cases if name in entry.cases]
     if suite.shapes:
         return [Group(entry.name, name, shape) for name in wanted for shape in suite.shapes]
     made = []

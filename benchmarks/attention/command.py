@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -38,7 +37,7 @@ class Choice:
         ways: Ways to compute; every one if empty.
         budget: Seconds after which no group is begun.
         device: "cuda" or "cpu".
-        cases: Cases in place of the suite's; the suite's own if empty.
+        cases: Cases in place of the suite's, of each entry those that it has; the suite's own if empty.
         lengths: Numbers of tokens in place of the suite's; the suite's own if empty.
         jobs: Groups that are compiled at a time, each in a process of its own; 1 is one after the other, in this one.
     """
@@ -62,10 +61,12 @@ class Choice:
                 am.info(name)
             except UnknownEntryError as error:
                 raise click.UsageError(str(error.args[0])) from None
-        for name, case in itertools.product(self.names or _every_entry(), self.cases):
-            if case not in am.info(name).cases:
-                known = ", ".join(am.info(name).cases)
-                raise click.UsageError(f"{name} has no case {case}; it has {known}")
+        names = self.names or _every_entry()
+        for case in self.cases:
+            if not any(case in am.info(name).cases for name in names):
+                known = ", ".join(dict.fromkeys(each for name in names for each in am.info(name).cases))
+                where = ", ".join(self.names) or "any entry"
+                raise click.UsageError(f"there is no case {case} of {where}; there are {known}")
         unknown = [way for way in self.ways if way not in WAYS]
         if unknown:
             raise click.UsageError(f"there is no backend {', '.join(unknown)}; use some of {', '.join(WAYS)}")

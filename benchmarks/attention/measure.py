@@ -134,12 +134,13 @@ class _Ready:
 
 
 class _Race:
-    """The ways to compute one group."""
+    """The ways to compute one group, all of the same recipe: a table of a score may fill much of the card."""
 
     def __init__(self, group: Group, device: str, limits: Limits) -> None:
         self.group, self.device, self.limits = group, device, limits
         self.gate = Gate(group, device)
         self.inputs = group.inputs(device)
+        self.recipe = group.recipe(device) if self.gate.is_shortened else self.gate.recipe
         self._verdicts: dict[tuple[str, bool], Verdict | Row | None] = {}
         self.described = group.described() | {"pairs_kept": group.pairs_kept()}
         give_memory_back()
@@ -225,9 +226,8 @@ class _Race:
         return _Ready({what: replace(each, within=way.within) for what, each in passes.items()}, known)
 
     def _task(self, training: bool) -> Task:
-        recipe = self.group.recipe(self.device)
         q, k, v = (each.detach().requires_grad_(training) for each in self.inputs[:3])
-        return Task(recipe, q, k, v, self.group.q_offset(recipe))
+        return Task(self.recipe, q, k, v, self.group.q_offset(self.recipe))
 
 
 def _wrong(verdict: Verdict) -> Row:

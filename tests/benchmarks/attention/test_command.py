@@ -11,6 +11,7 @@ from benchmarks import record
 from benchmarks.__main__ import main
 from benchmarks.attention import command, measure
 from benchmarks.attention.cases import SUITES, Suite
+from benchmarks.attention.command import Choice
 from benchmarks.attention.measure import Limits
 
 TINY = Suite((32, 48), ("bench",), 2, (8,), ("float32",))
@@ -39,7 +40,9 @@ def run(*arguments: str) -> Result:
         (["causal", "--backends", "eager,flox"], "there is no backend flox; use some of flex,"),
         (["causal", "--suite", "tiny"], "suite tiny is not for attention on cpu; use quick"),
         (["causal", "--method", "attn_mods"], "--mask and --method are for block_mask_build"),
-        (["causal", "--case", "tall"], "causal has no case tall"),
+        (["causal", "--case", "tall"], "there is no case tall of causal; there are tiny, bench"),
+        (["causal", "full", "--case", "tall"], "there is no case tall of causal, full; there are tiny, bench"),
+        (["--all", "--case", "tall"], "there is no case tall of any entry; there are tiny, bench, one,"),
         (["causal", "block_mask_build"], "block_mask_build is measured by itself"),
         (["block_mask_build", "--backends", "flex"], "is measured by itself"),
         (["block_mask_build", "--suite", "full"], "suite full is not for block_mask_build"),
@@ -63,6 +66,12 @@ def test_measured_and_reported(tmp_path: Path) -> None:
     assert result.output.count("| eager |") == 6
     again = CliRunner().invoke(main, ["report", str(out)], catch_exceptions=False)
     assert again.output.splitlines()[-5:] == result.output.splitlines()[-5:]
+
+
+def test_cases_of_each_entry_are_those_it_has() -> None:
+    chosen = Choice(("causal", "softcap"), "quick", (), 1.0, "cpu", cases=("approximate", "bench"))
+    measured = {(group.entry, group.case) for group in chosen.groups()}
+    assert measured == {("causal", "bench"), ("softcap", "approximate"), ("softcap", "bench")}
 
 
 def test_goes_on_with_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
