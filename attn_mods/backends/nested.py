@@ -49,9 +49,9 @@ class Nested(Backend):
 
         def kernel(q: Tensor, k: Tensor, v: Tensor, cut: Packed) -> tuple[Tensor, None]:
             k, v = (each.repeat_interleave(groups, dim=1) if groups > 1 else each for each in (k, v))
-            offsets = torch.unique_consecutive(cut.q_boundaries).long()  # the fused kernels refuse an empty document
+            offsets = torch.unique_consecutive(cut.q_boundaries).long()  # no document is empty, and torch is told so
             q, k, v = (
-                torch.nested.nested_tensor_from_jagged(each, offsets, min_seqlen=0, max_seqlen=cut.q_longest).transpose(
+                torch.nested.nested_tensor_from_jagged(each, offsets, min_seqlen=1, max_seqlen=cut.q_longest).transpose(
                     1, 2
                 )
                 for each in (q, k, v)
