@@ -21,7 +21,8 @@ from attn_mods.preflight import check_user_functions
 from attn_mods.prepared_calls import keep, kept, signature_of
 from attn_mods.recipe import Recipe
 from attn_mods.score import Score
-from attn_mods.tuning import Measured, nearest, table_for
+from attn_mods.tuning import Measured, table_for
+from attn_mods.tuning.typical import Typical, look_up
 
 OPTION_TYPES = (bool, int, float, str, type(None))
 
@@ -192,6 +193,10 @@ def _how_chosen(call: Call, chosen: Backend | None, measured: Measured | None) -
         return (
             f"auto: none of those measured on this card computes this, so a fixed order decides; measured: {measured}"
         )
+    if isinstance(measured, Typical):
+        return (
+            f"auto: {call.recipe.name} was not measured on this card; the fastest by {measured}, scaled to these sizes"
+        )
     if measured is not None and measured.shapes == call.shapes:
         return f"auto: the fastest of those measured on this card: {measured}"
     if measured is not None:
@@ -326,11 +331,12 @@ def ranked(measured: Measured | None, recipe: Recipe, shapes: Shapes, device: to
 
 
 def _measured(call: Call) -> Measured | None:
-    """The nearest measurement on this kind of card; none while a compiler traces, to which lengths may be symbols."""
+    """What comes nearest on this kind of card; nothing while a compiler traces, to which lengths may be symbols."""
     table = None if call.needs.compiling else table_for(call.q.device)
     if table is None:
         return None
-    return nearest(table, call.recipe.name, call.shapes, call.q.dtype, call.needs.training)
+    recipe, training = call.recipe, call.needs.training
+    return look_up(table, recipe.name, recipe.score is not None, call.shapes, call.q.dtype, training)
 
 
 def _reason(backend: Backend, call: Call) -> Reason | None:

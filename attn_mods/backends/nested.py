@@ -1,7 +1,7 @@
 """nested: scaled_dot_product_attention on a jagged NestedTensor, one sequence a document.
 
-For masks of documents, causal within each or not. Torch chooses among its kernels, of which some give infinite
-gradients within causal documents (torch 2.11): it does not train.
+For masks of documents, causal within each or not. Torch chooses among its kernels; the fused ones take it only where
+it is said that no document is empty. The others are slow, and some of their gradients are infinite (torch 2.11).
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ class Nested(Backend):
         self, recipe: Recipe, shapes: Shapes, dtype: torch.dtype, device: torch.device, needs: Needs
     ) -> Reason | None:
         """Documents in half types on CUDA, without lse, sink, score or window."""
-        if needs.training:
-            return Reason(f"some gradients of {NAME} are infinite (torch 2.11)")
         if needs.lse or recipe.sink is not None:
             return Reason("scaled_dot_product_attention returns no lse, which a sink needs too")
         if recipe.score is not None:

@@ -1,8 +1,8 @@
 """How fast the backends were measured on a card: what "auto" and ``explain`` go by.
 
 One file a card, ``<card>.json`` beside this one, made from records by ``python -m benchmarks tune``. A recipe on sizes
-that were not measured goes by what the nearest that were lead one to expect; a recipe of a name that was not, or a card
-without a file, by the fixed order of ``attn_mods.backends``.
+that were not measured goes by what the nearest that were lead one to expect; a recipe of a name that was not, by what
+others like it took (``typical``); a card without a file, by the fixed order of ``attn_mods.backends``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
@@ -35,6 +35,7 @@ class Measured:
         what: "forward", or "forward_backward" where gradients are wanted.
         shapes: The sizes.
         dtype: Of q, k and v, by torch's name.
+        has_score: Whether the recipe has a score.
         ms: Median milliseconds of a call, by backend; those that are not in it did not compute it.
         device_ms: How long the device is at work in a call, by backend. For one that is missing ``ms`` stands in.
         host_ms: How long the host is busy with a call, by backend. For one that is missing 0 stands in.
@@ -44,6 +45,7 @@ class Measured:
     what: str
     shapes: Shapes
     dtype: str
+    has_score: bool
     ms: dict[str, float]
     device_ms: dict[str, float] = field(default_factory=dict)
     host_ms: dict[str, float] = field(default_factory=dict)
@@ -65,10 +67,15 @@ class Measured:
         times = _work(shapes) / _work(self.shapes)
         return {name: self.device_ms.get(name, ms) * times for name, ms in self.ms.items()}
 
-    def __str__(self) -> str:
+    @property
+    def sizes(self) -> str:
+        """Sizes and dtype in words."""
         shapes = self.shapes
-        sizes = f"{shapes.q_len:,} x {shapes.kv_len:,}, B={shapes.batch} Hq={shapes.q_heads} D={shapes.head_dim}"
-        return f"{self.recipe} with the parameters of its benchmark, {sizes}, {self.dtype}"
+        lengths = f"{shapes.q_len:,} x {shapes.kv_len:,}"
+        return f"{lengths}, B={shapes.batch} Hq={shapes.q_heads} D={shapes.head_dim}, {self.dtype}"
+
+    def __str__(self) -> str:
+        return f"{self.recipe} with the parameters of its benchmark, {self.sizes}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,10 +99,6 @@ class Table:
 def nearest(table: Table, recipe: str, shapes: Shapes, dtype: torch.dtype, training: bool) -> Measured | None:
     """The measurement of a recipe of that name and pass whose sizes are nearest; None if there is none.
 
-    Kernels for float16 and bfloat16 do the same work: bfloat16 stands in for float16, as if it were a little further
-    off. Not the other way round, since a backend that lacks float16 would be thought to lack bfloat16 too. Of two as
-    near the larger is taken: the smaller may have shown the host's time alone.
-
     Args:
         table: The measurements.
         recipe: Name of the recipe.
@@ -103,15 +106,28 @@ def nearest(table: Table, recipe: str, shapes: Shapes, dtype: torch.dtype, train
         dtype: Of q, k and v.
         training: Whether gradients are wanted.
     """
-    what = TRAINING if training else FORWARD
-    name = str(dtype).removeprefix("torch.")
+    own = (row for row in rows_for(table, dtype, training) if row.recipe == recipe)
+    return min(own, key=lambda row: distance(row, shapes, dtype), default=None)
+
+
+def rows_for(table: Table, dtype: torch.dtype, training: bool) -> Iterator[Measured]:
+    """The measurements that say something of calls in a dtype, with gradients or without.
+
+    Kernels for float16 and bfloat16 do the same work, and bfloat16 stands in for float16. Not the other way round,
+    since a backend that lacks float16 would be thought to lack bfloat16 too.
+    """
+    what, name = TRAINING if training else FORWARD, _name(dtype)
     names = (name, STANDS_IN.get(name, name))
-    alike = [row for row in table.rows if (row.recipe, row.what) == (recipe, what) and row.dtype in names]
+    return (row for row in table.rows if row.what == what and row.dtype in names)
 
-    def distance(row: Measured) -> tuple[float, int]:
-        return _distance(row.shapes, shapes) + OTHER_HALF_TYPE * (row.dtype != name), -_work(row.shapes)
 
-    return min(alike, key=distance, default=None)
+def distance(row: Measured, shapes: Shapes, dtype: torch.dtype) -> tuple[float, int]:
+    """How far off a measurement is, the less the nearer.
+
+    One that stands in is a little further off. Of two as near the larger comes first: the smaller may have shown the
+    host's time alone.
+    """
+    return _distance(row.shapes, shapes) + OTHER_HALF_TYPE * (row.dtype != _name(dtype)), -_work(row.shapes)
 
 
 def file_name(card: str) -> str:
@@ -145,6 +161,7 @@ def write(path: Path, table: Table) -> None:
             "what": row.what,
             "shapes": astuple(row.shapes),
             "dtype": row.dtype,
+            "has_score": row.has_score,
             "ms": _rounded(row.ms),
             "device_ms": _rounded(row.device_ms),
             "host_ms": _rounded(row.host_ms),
@@ -156,6 +173,10 @@ def write(path: Path, table: Table) -> None:
     path.write_text(f'{head}, "rows": [\n{lines}\n]}}\n', encoding="utf-8")
     read.cache_clear()
     table_for.cache_clear()
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _rounded(times: Mapping[str, float]) -> dict[str, float]:

@@ -107,6 +107,10 @@ class Group:
         shape = replace(self.shape, q_len=min(self.shape.q_len, length), kv_len=min(self.shape.kv_len, length))
         return replace(self, shape=shape)
 
+    def to_ask_about(self) -> Group:
+        """The same, but a score on few tokens: it may hold a number for every pair, and answers as well with fewer."""
+        return self.shortened(ENOUGH_TOKENS) if self.has_score else self
+
     def pairs_kept(self) -> int:
         """Visible pairs of all samples and query heads."""
         shape = self.shape

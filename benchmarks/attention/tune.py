@@ -12,6 +12,7 @@ import torch
 from attn_mods import backends
 from attn_mods.dispatch import ranked
 from attn_mods.tuning import FORWARD, TRAINING, Measured, Table, nearest
+from attn_mods.tuning.typical import BUILT_IN, look_up
 from benchmarks.attention.cases import Group, Shape
 from benchmarks.attention.measure import key_of
 from benchmarks.attention.report import median
@@ -67,7 +68,7 @@ def table_of(records: Iterable[Row]) -> Table:
 
 def regrets(table: Table, records: Iterable[Row]) -> Iterator[Regret]:
     """What "auto" would have lost in a run by going by a table."""
-    return _regrets(records, lambda measured: table)
+    return _regrets(records, lambda measured: _asked(look_up, table, measured, measured.has_score))
 
 
 def regrets_without_own_sizes(table: Table, records: Iterable[Row]) -> Iterator[Regret]:
@@ -76,31 +77,52 @@ def regrets_without_own_sizes(table: Table, records: Iterable[Row]) -> Iterator[
     A case of which it then holds nothing alike is left out.
     """
 
-    def without(measured: Measured) -> Table:
-        return replace(table, rows=tuple(row for row in table.rows if row.shapes != measured.shapes))
+    def by_other_sizes(measured: Measured) -> Measured | None:
+        return _asked(nearest, _without(table, lambda row: row.shapes == measured.shapes), measured)
 
-    return _regrets(records, without, only_if_alike=True)
+    return _regrets(records, by_other_sizes, only_if_any=True)
+
+
+def regrets_without_own_recipe(table: Table, records: Iterable[Row]) -> Iterator[Regret]:
+    """The same for each case by the table without that case's recipe: how it foretells a rule of one's own.
+
+    Masks that kernels have arguments for are left out: they are no one's own.
+    """
+
+    def by_other_recipes(measured: Measured) -> Measured | None:
+        if measured.recipe in BUILT_IN:
+            return None
+        others = _without(table, lambda row: row.recipe == measured.recipe)
+        return _asked(look_up, others, measured, measured.has_score)
+
+    return _regrets(records, by_other_recipes, only_if_any=True)
+
+
+def _asked(ask: Callable[..., Measured | None], table: Table, about: Measured, *more: bool) -> Measured | None:
+    dtype: torch.dtype = getattr(torch, about.dtype)
+    return ask(table, about.recipe, *more, about.shapes, dtype, about.what == TRAINING)
+
+
+def _without(table: Table, gone: Callable[[Measured], bool]) -> Table:
+    return replace(table, rows=tuple(row for row in table.rows if not gone(row)))
 
 
 def _regrets(
-    records: Iterable[Row], table_of_case: Callable[[Measured], Table], only_if_alike: bool = False
+    records: Iterable[Row], gone_by: Callable[[Measured], Measured | None], only_if_any: bool = False
 ) -> Iterator[Regret]:
     for group, rows in _groups(records):
         measured = _measurement(group, rows)
-        if not measured.ms:
+        by_table = gone_by(measured) if measured.ms else None
+        if not measured.ms or (by_table is None and only_if_any):
             continue
-        recipe = group.recipe("cpu")
-        asked = recipe.name, measured.shapes, group.shape.torch_dtype, measured.what == TRAINING
-        by_table = nearest(table_of_case(measured), *asked)
-        if by_table is None and only_if_alike:
-            continue
-        there = by_table is not None and by_table.shapes == measured.shapes
         status = {row["backend"]: row["status"] for row in rows}
+        recipe = group.to_ask_about().recipe("cpu")
         candidates = (each.name for each in ranked(by_table, recipe, measured.shapes, CARD))
         chosen = next(name for name in candidates if status.get(name) != "unsupported")
         fastest = min(measured.ms, key=measured.ms.__getitem__)
         share = measured.ms.get(chosen, math.inf) / measured.ms[fastest] - 1
         problem = None if chosen in measured.ms else status.get(chosen, NOT_MEASURED)
+        there = by_table is not None and (by_table.recipe, by_table.shapes) == (measured.recipe, measured.shapes)
         yield Regret(group, measured.what, chosen, fastest, share, there, problem)
 
 
@@ -127,10 +149,11 @@ def _measurement(group: Group, rows: Sequence[Row]) -> Measured:
     """The times of the backends that computed a group in one pass."""
     timed = [row for row in rows if row["status"] == "ok"]
     return Measured(
-        group.recipe("cpu").name,
+        group.to_ask_about().recipe("cpu").name,
         rows[0]["what"],
         group.shape.shapes,
         group.shape.dtype,
+        group.has_score,
         ms={row["backend"]: median(row["rounds_ms"]) for row in timed},
         device_ms={row["backend"]: median(row["graph_rounds_ms"]) for row in timed if "graph_rounds_ms" in row},
         host_ms={row["backend"]: row["host_ms"] for row in timed if "host_ms" in row},

@@ -18,15 +18,19 @@ def shapes(length: int, head_dim: int = 64, heads: int = 16) -> Shapes:
     return Shapes(1, heads, heads, length, length, head_dim, head_dim)
 
 
+def causal(length: int, ms: dict[str, float]) -> Measured:
+    return Measured("causal", "forward", shapes(length), "float32", False, ms)
+
+
 TABLE = Table(
     "Example GPU 80GB",
     "2.13.0",
     (
-        Measured("causal", "forward", shapes(1024), "float32", {"flex": 2.0, "sdpa_math": 1.0, "sdpa_flash": 3.0}),
-        Measured("causal", "forward", shapes(16_384), "float32", {"flex": 1.0, "sdpa_math": 2.0}, {"flex": 0.5}),
-        Measured("causal", "forward", shapes(16_384, head_dim=128), "float32", {"eager": 1.0}),
-        Measured("causal", "forward_backward", shapes(1024), "float32", {"eager": 1.0, "sdpa_math": 2.0}),
-        Measured("causal with alibi", "forward", shapes(1024), "float32", {"sdpa_cudnn": 0.5, "eager": 1.0}),
+        causal(1024, {"flex": 2.0, "sdpa_math": 1.0, "sdpa_flash": 3.0}),
+        Measured("causal", "forward", shapes(16_384), "float32", False, {"flex": 1.0, "sdpa_math": 2.0}, {"flex": 0.5}),
+        Measured("causal", "forward", shapes(16_384, head_dim=128), "float32", False, {"eager": 1.0}),
+        Measured("causal", "forward_backward", shapes(1024), "float32", False, {"eager": 1.0, "sdpa_math": 2.0}),
+        Measured("causal with alibi", "forward", shapes(1024), "float32", True, {"sdpa_cudnn": 0.5, "eager": 1.0}),
     ),
     ("one", "another"),
 )
@@ -60,13 +64,13 @@ def test_of_two_as_near_the_larger_is_taken() -> None:
 def test_order_by_host_and_device(asked: Shapes, order: list[str]) -> None:
     times = {"flex": 3.0, "flash4": 1.0, "eager": 5.0}
     device, host = {"flex": 1.0, "flash4": 0.5}, {"flex": 2.0}
-    measured = Measured("causal", "forward", shapes(1024), "float32", times, device, host)
+    measured = Measured("causal", "forward", shapes(1024), "float32", False, times, device, host)
     assert measured.fastest_first(asked) == order
 
 
 def test_the_device_decides_between_hosts_that_cost_the_same() -> None:
     times, device, host = {"flex": 3.0, "flash4": 1.1}, {"flex": 0.2, "flash4": 1.0}, {"flex": 1.0, "flash4": 0.8}
-    measured = Measured("causal", "forward", shapes(1024), "float32", times, device, host)
+    measured = Measured("causal", "forward", shapes(1024), "float32", False, times, device, host)
     assert measured.fastest_first(shapes(1024)) == ["flash4", "flex"]
     assert measured.fastest_first(shapes(512)) == ["flash4", "flex"]
     assert measured.fastest_first(shapes(900)) == ["flex", "flash4"]
@@ -75,7 +79,7 @@ def test_the_device_decides_between_hosts_that_cost_the_same() -> None:
 
 def test_bfloat16_stands_in_for_float16_and_not_the_other_way_round() -> None:
     def row(length: int, dtype: str) -> Measured:
-        return Measured("full", "forward", shapes(length), dtype, {})
+        return Measured("full", "forward", shapes(length), dtype, False, {})
 
     rows = row(1024, "float16"), row(8192, "bfloat16"), row(1024, "float32"), row(1024, "bfloat16"), row(16, "float16")
     table = Table("card", "2.13.0", rows)
@@ -91,8 +95,8 @@ def test_bfloat16_stands_in_for_float16_and_not_the_other_way_round() -> None:
 
 
 def test_heads_count_less_than_lengths() -> None:
-    many, long = shapes(1024, heads=32), shapes(16_384, heads=16)
-    table = Table("card", "2.13.0", tuple(Measured("full", "forward", each, "float32", {}) for each in (many, long)))
+    sizes = shapes(1024, heads=32), shapes(16_384, heads=16)
+    table = Table("card", "2.13.0", tuple(Measured("full", "forward", each, "float32", False, {}) for each in sizes))
     assert nearest(table, "full", shapes(1024, heads=16), torch.float32, False) is table.rows[0]
 
 
@@ -183,7 +187,7 @@ class TestAuto:
 
     def test_the_order_is_that_of_the_sizes_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         times, device, host = {"flex": 1.0, "sdpa_flash": 2.0}, {"flex": 1.0, "sdpa_flash": 0.1}, {"sdpa_flash": 2.0}
-        row = Measured("causal", "forward", shapes(1024), "float32", times, device, host)
+        row = Measured("causal", "forward", shapes(1024), "float32", False, times, device, host)
         monkeypatch.setattr(dispatch, "table_for", lambda device: Table("card", "2.13.0", (row,)))
         for length, chosen in ((1024, "flex"), (4096, "sdpa_flash")):
             q, k, v = (torch.empty(1, 16, length, 64) for _ in range(3))

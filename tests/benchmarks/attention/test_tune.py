@@ -49,6 +49,12 @@ def test_table() -> None:
         assert forward.host_ms[name] == rows[name]["host_ms"]
 
 
+def test_a_recipe_with_a_score_is_told_apart() -> None:
+    of_softcap = [row | ({"recipe": "softcap"} if row.get("recipe") == "causal" else {}) for row in golden()]
+    for rows, name, has_score in ((golden(), "causal", False), (of_softcap, "causal with softcap", True)):
+        assert [(row.recipe, row.has_score) for row in table_of(rows).rows[:2]] == [(name, has_score)] * 2
+
+
 def test_the_last_run_counts() -> None:
     (forward, _) = table_of([*golden(), *changed(flex=0.5)]).rows
     assert forward.ms["flex"] == 0.5
