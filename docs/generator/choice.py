@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from attn_mods import tuning
@@ -11,7 +11,13 @@ from attn_mods.tuning import Table
 from benchmarks import card_report
 from benchmarks.attention.cases import Shape
 from benchmarks.attention.report import Row
-from benchmarks.attention.tune import NOT_MEASURED, Regret, regrets, regrets_without_own_sizes
+from benchmarks.attention.tune import (
+    NOT_MEASURED,
+    Regret,
+    regrets,
+    regrets_without_own_recipe,
+    regrets_without_own_sizes,
+)
 from docs.generator.records import runs
 from docs.generator.search import SECTION_LEFT_OUT
 from docs.generator.words import heads, passed, tokens
@@ -27,16 +33,20 @@ OPENING = """\
 that was fastest. For sizes that it does not hold, each backend's time is estimated from the nearest sizes that it does
 hold, for float16 in bfloat16 too. The card's time is taken to grow with the number of products to compute,
 and the host's time for a call to stay the same. A call takes as long as the longer of the two; half of the card's time
-is added, because the host's time varies by chance.
+is added, because the host's time varies by chance. A recipe that the table does not hold, such as a rule of your own,
+goes by the others of its kind, masks or scores, on the nearest sizes that enough of them were measured on: by the
+median, over those, of each backend's time as a multiple of `flex`'s.
 
-How good the choice is shows in two ways: in runs that are later than those the table has of the same recipe; and in the
-table's own runs, each size being taken out of the table in turn and chosen for by what is left. Given is how much
-longer the chosen backend took than the fastest of all backends of `attention` in the same run. Times are *as called*:
-what a program gets that queues its calls from Python, the host's time included."""
+How good the choice is shows in three ways: in runs that are later than those the table has of the same recipe; and in
+the table's own runs, each size, or each recipe, being taken out of the table in turn and chosen for by what is left.
+Masks that kernels have arguments for, full and causal, are not taken out as recipes, and say nothing of others. Given
+is how much longer the chosen backend took than the fastest of all backends of `attention` in the same run. Times are
+*as called*: what a program gets that queues its calls from Python, the host's time included."""
 
 FITTED = """\
-The added half was chosen with the later runs of 2026-11-28 at hand, and that bfloat16 stands in for float16 with the
-last line of the table at hand. So those figures show how well the rule fits, more than how well it foretells."""
+The added half was chosen with the later runs of 2026-11-28 at hand, and that bfloat16 stands in for float16 and how
+others of its kind stand in for a recipe with the last lines of the table at hand. So those figures show how well the
+rule fits, more than how well it foretells."""
 
 
 def how_good_the_choice_is() -> str:
@@ -86,10 +96,10 @@ def _sizes(shape: Shape) -> Shape:
     return replace(shape, dtype="")
 
 
-def foretold(table: Table) -> list[Regret]:
-    """For each case of the runs that a table was made from the choice of the table without that case's sizes."""
+def foretold(table: Table, without: Callable[[Table, Iterable[Row]], Iterator[Regret]]) -> list[Regret]:
+    """For each case of the runs that a table was made from the choice of the table without something of that case."""
     made_from = [run for run in runs() if run[0]["run_id"] in table.runs]
-    return [regret for run in made_from for regret in regrets_without_own_sizes(table, run)]
+    return [regret for run in made_from for regret in without(table, run)]
 
 
 def _card(table: Table) -> Iterator[str]:
@@ -97,18 +107,23 @@ def _card(table: Table) -> Iterator[str]:
     yield f"The table: {len(table.rows)} measurements, torch {table.torch}, of the runs {', '.join(table.runs)}."
     later = later_runs(table)
     found = [regret for _, its_own in later for regret in its_own]
-    without_own = foretold(table)
+    without_sizes, without_recipe = (
+        foretold(table, without) for without in (regrets_without_own_sizes, regrets_without_own_recipe)
+    )
     rows = [
         ["sizes in the table", *_summary([regret for regret in found if regret.is_in_table])],
         ["other sizes", *_summary([regret for regret in found if not regret.is_in_table])],
-        ["each size, without it in the table", *_summary(without_own)],
+        ["each size, without it in the table", *_summary(without_sizes)],
+        ["each recipe, without it in the table", *_summary(without_recipe)],
     ]
     titles = ["", "cases", f"within {BAR:.0%}", "further off", "failed", NOT_MEASURED, "mean", "worst"]
     yield card_report.markdown_table(titles, rows)
     yield "Every case of the later runs that is not within that:"
     yield _table(found) or NONE
     yield "Every case, without its sizes in the table, that is not within that:"
-    yield _table(without_own) or NONE
+    yield _table(without_sizes) or NONE
+    yield "Every case, without its recipe in the table, that is not within that:"
+    yield _table(without_recipe) or NONE
     listed = "\n".join(f"- run {run['run_id']}, {run['started_at']}: `{run['command']}`" for run, _ in later)
     yield f"The later runs:\n\n{listed}" if later else NONE
 

@@ -13,6 +13,7 @@ from attn_mods.tiles.states import UNKNOWN
 from docs.generator.constructors import constructor
 from docs.generator.examples import make, matrix
 from docs.generator.frames import pack_bits
+from docs.generator.prose import scripted
 
 LENGTH = 64
 BLOCK = 8
@@ -22,6 +23,14 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "-": lambda left, right: left & ~right,
 }
 CASES = ("bench", "tiny")
+FRAMES = (
+    f"Each mask here is one frame of {LENGTH} x {LENGTH} pairs that its recipe computed; the frames are combined pixel "
+    "by pixel."
+)
+TABLES = (
+    "The tables above show, for every operator of your choice, what the states alone can tell and what is true; what "
+    "is unknown after one operator goes into the next as unknown."
+)
 
 
 def compose_data(catalogue: Sequence[Entry]) -> dict[str, Any]:
@@ -82,11 +91,11 @@ hide: [toc]
 # Compose masks
 
 Masks combine with `&` (both), `|` (either), `~` (not) and `-` (the left one without the right one).
-Each mask here is one frame of {LENGTH} x {LENGTH} pairs that its recipe computed; the frames are combined pixel by
-pixel.
+{scripted(FRAMES)}
 
 <div class="am-compose" data-frames="../compose.json">
-<noscript><p>This page needs JavaScript. In Python it is one line, such as
+<noscript><p>There is nothing to combine here without JavaScript: with it there are controls, the picture of the
+combined mask, and tables of the states of its blocks. In Python a combination is one line, such as
 <code>masks.SlidingWindow(window=1024) &amp; masks.Document(cu_seqlens)</code>.</p></noscript>
 </div>
 
@@ -94,8 +103,8 @@ pixel.
 
 The library does not look at pixels. It knows a state of every block of each part, and combines the states: a block
 that is empty in one part is empty under `&`. Where that says nothing for certain, such as two mixed blocks under `&`,
-the state is unknown, a few positions are sampled, and only what is still unknown is evaluated pair by pair. The tables
-above show, for every operator of your choice, what the states alone can tell and what is true; what is unknown after
-one operator goes into the next as unknown. The library mostly does better than the tables: it analyses the joint rule,
-not the states of its parts. [Tiles](../concepts/tiles.md) explains it.
+the state is unknown, a few positions are sampled, and only what is still unknown is evaluated pair by pair.
+{scripted(TABLES)}
+The library mostly does better than the states alone: it analyses the joint rule, not the states of its parts.
+[Tiles](../concepts/tiles.md) explains it.
 """

@@ -13,7 +13,7 @@ from benchmarks.attention.report import TITLES, Measured, Row, median, spread
 from benchmarks.bars import digits
 from docs.generator.chart import Dot, chart
 from docs.generator.prose import bulleted
-from docs.generator.records import compared_by_card, fastest, length, of_entry
+from docs.generator.records import case, compared_by_card, fastest, length, of_entry
 from docs.generator.search import SECTION_LEFT_OUT
 from docs.generator.words import AS_CALLED, AS_GRAPH, FORWARD, HOW, HOW_EXPLAINED, PASSES, passed
 
@@ -52,6 +52,7 @@ def _card(card: str, of_card: Sequence[Measured]) -> Iterator[str]:
     for each in of_card:
         shape = each.rows[0]["shape"]
         one = f"python -m benchmarks run {each.rows[0]['recipe']} --suite standard --length {shape['q_len']}"
+        one += f" --case {case(each)}" if case(each) else ""
         body = "\n\n".join(part for part in (each.source, f"This recipe alone: `{one}`", *each.tables()) if part)
         yield f'??? note "{each.title}"\n\n{textwrap.indent(body, "    ")}'
 
@@ -60,7 +61,8 @@ def _summary(one: Measured) -> str:
     """Which is fastest forward: by device time where that was measured, and as called."""
     found = {times: fastest(one, FORWARD, times) for times in HOW}
     named = [f"{_named(rows, times)} {HOW[times]}" for times, rows in found.items() if rows]
-    return f"{length(one):,} tokens, {passed(FORWARD)}: {'; '.join(named) or 'nothing computed it'}."
+    other = f", case {case(one)}" if case(one) else ""
+    return f"{length(one):,} tokens{other}, {passed(FORWARD)}: {'; '.join(named) or 'nothing computed it'}."
 
 
 def _named(rows: Sequence[Row], times: str) -> str:
@@ -94,8 +96,8 @@ def _minor(version: str) -> tuple[str, ...]:
 
 
 def _of_one_size(of_card: Sequence[Measured]) -> list[Measured]:
-    """Those whose sizes differ by the length alone, of the sizes most were measured at."""
-    sizes = [{**each.rows[0]["shape"], "q_len": 0, "kv_len": 0} for each in of_card]
+    """Those whose sizes differ by the length alone, of the sizes and parameters that most were measured at."""
+    sizes = [(case(each), {**each.rows[0]["shape"], "q_len": 0, "kv_len": 0}) for each in of_card]
     most = max(sizes, key=sizes.count)
     return [each for each, size in zip(of_card, sizes, strict=True) if size == most]
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from benchmarks import card_report, record
+from benchmarks import card_report
 from benchmarks.attention.cases import Shape
-from benchmarks.attention.report import EXPLANATION, TITLES, Measured, Row
+from benchmarks.attention.report import EXPLANATION, TITLES, Measured
 from benchmarks.attention.ways import BASELINE
+from docs.generator.block_masks import block_masks
 from docs.generator.choice import how_good_the_choice_is
 from docs.generator.examples import catalogue
-from docs.generator.records import by_card, length
+from docs.generator.records import by_card, case, length
 from docs.generator.sdpa_and_flash import sdpa_and_flash
 from docs.generator.search import PAGE_LEFT_OUT, SECTION_LEFT_OUT
 from docs.generator.times import decision, multiples, where
@@ -67,31 +68,6 @@ def all_backends() -> str:
     return "\n\n".join([*parts, "What the columns of the recipes' tables mean:", EXPLANATION]) + "\n"
 
 
-def block_masks() -> str:
-    """Building BlockMasks on cards."""
-    runs = [list(record.read(path)) for path in record.result_files()]
-    of_cards = [rows for rows in runs if any(row["record"] == "cell" for row in rows) and _card_of(rows) is not None]
-    largest_first = sorted(of_cards, key=lambda rows: "principal" not in _masks_of(rows))
-    opening = (
-        "How long it takes to build a BlockMask on a card, against PyTorch's own `create_block_mask`, eager and "
-        "compiled, with parameter values that are new in every call. The first run is of the three masks that bars are "
-        "set for: causal, a window, packed documents; the others are of five more rules and of greater lengths. At the "
-        "end of each run stands what it is held to, and by how much that is missed."
-    )
-    head = f"---\ntitle: Building BlockMasks\n{PAGE_LEFT_OUT}\n---\n\n# Building BlockMasks"
-    return f"{head}\n\n{opening}\n\n{card_report.page(largest_first)}"
-
-
-def _masks_of(rows: Sequence[Row]) -> str:
-    """Whether the run is of the principal masks or of others."""
-    return "principal" if any(row.get("recipe") == "causal" for row in rows) else "others"
-
-
-def _card_of(rows: Sequence[Row]) -> str | None:
-    card: str | None = next(row["environment"]["card"] for row in rows if row["record"] == "environment")
-    return card
-
-
 def _by_length(of_card: Sequence[Measured]) -> dict[str, list[Measured]]:
     """What was measured at each pair of lengths and shape, the longest first, recipes by name."""
     ordered = sorted(of_card, key=lambda each: (-length(each), str(each.rows[0]["recipe"])))
@@ -104,7 +80,7 @@ def _by_length(of_card: Sequence[Measured]) -> dict[str, list[Measured]]:
 
 def _link(one: Measured) -> str:
     recipe = one.rows[0]["recipe"]
-    return f"[{recipe}](../gallery/{recipe}.md)"
+    return f"[{recipe}](../gallery/{recipe}.md)" + (f", {case(one)}" if case(one) else "")
 
 
 def _decisions(here: Sequence[Measured]) -> str:

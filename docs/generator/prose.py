@@ -34,6 +34,11 @@ def code(text: str) -> str:
     return f"<code>{_escaped(text)}</code>"
 
 
+def scripted(sentence: str) -> str:
+    """A sentence about what a script makes, which uncovers it: without one it would speak of what is not there."""
+    return f'<span class="am-scripted" hidden>{sentence}</span>'
+
+
 def bulleted(sentences: Iterable[str]) -> str:
     """A list of Markdown; empty if there are no sentences."""
     return "\n".join(f"- {sentence}" for sentence in sentences)

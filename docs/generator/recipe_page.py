@@ -13,13 +13,15 @@ from docs.generator import search
 from docs.generator.axes import Explorer
 from docs.generator.checked import how_checked
 from docs.generator.equivalents import equivalents
+from docs.generator.examples import first
 from docs.generator.measured import measured_speed
-from docs.generator.pictures import picture
-from docs.generator.prose import bulleted, code, formula, prose
+from docs.generator.pictures import TOKENS, picture
+from docs.generator.prose import bulleted, code, formula, prose, scripted
 from docs.generator.usage import tabs
 from docs.generator.work_table import work_table
 
 MOST_RELATED = 4
+TO_READ = "Point at a row, or use the arrow keys on the picture, to read it in words."
 SHOWN_ON = {
     "zero": "The colour is what a score of 0 becomes at each pair",
     "one": "The colour is what a score of 1 becomes at each pair",
@@ -89,7 +91,9 @@ def _model(model: Model) -> str:
 
 
 def _explorer(entry: Entry, explorer: Explorer) -> str:
-    label = f"{entry.title} at 24 tokens: queries from top to bottom, keys from left to right"
+    example = first(entry, TOKENS)
+    pairs = f"{example.q_len} queries x {example.kv_len} keys"
+    label = f"{entry.title}, {pairs}: queries from top to bottom, keys from left to right"
     caption = "Each square is a query (row) and a key (column). "
     caption += (
         "Filled: the query sees the key."
@@ -100,9 +104,10 @@ def _explorer(entry: Entry, explorer: Explorer) -> str:
         caption += " This recipe has no parameters that change the picture."
     return "\n".join(
         [
-            f"<p>{caption} Point at a row, or use the arrow keys on the picture, to read it in words.</p>",
+            f"<p>{caption} {scripted(TO_READ)}</p>",
             f'<div class="am-explorer" data-frames="../frames/{entry.name}.json">',
-            f"<noscript>{picture(entry, label)}</noscript>",
+            f"<noscript>{picture(entry, label)}<p {search.SECTION_LEFT_OUT}>This is one picture, of {pairs}. "
+            "With JavaScript it has controls, and each row is told in words.</p></noscript>",
             "</div>",
         ]
     )

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from benchmarks import record
 from benchmarks.attention.report import Measured, Row, measured, median, verdict
 from docs.generator.refused import as_at_hand
+from docs.generator.words import USUAL_CASE
 
 COMPARED = "--suite compared"
 """In the command of a run of SDPA beside the flash kernels, on sizes that other runs do not have."""
@@ -46,18 +47,28 @@ def runs() -> Sequence[list[Row]]:
 
 
 def of_entry(name: str) -> Mapping[str, Sequence[Measured]]:
-    """What was measured of one entry, the shortest first."""
+    """What was measured of one entry, the shortest first, of one length the usual parameters."""
     found = {
-        card: sorted((each for each in all_of_them if each.rows[0]["recipe"] == name), key=length)
+        card: sorted((each for each in all_of_them if each.rows[0]["recipe"] == name), key=_by_length_and_case)
         for card, all_of_them in by_card().items()
     }
     return {card: its_own for card, its_own in found.items() if its_own}
+
+
+def _by_length_and_case(one: Measured) -> tuple[int, str]:
+    return length(one), case(one)
 
 
 def length(one: Measured) -> int:
     """Its number of queries."""
     queries: int = one.rows[0]["shape"]["q_len"]
     return queries
+
+
+def case(one: Measured) -> str:
+    """The name of its parameters; nothing if they are the usual ones."""
+    name: str = one.rows[0]["case"]
+    return "" if name == USUAL_CASE else name
 
 
 def fastest(one: Measured, what: str, times: str) -> list[Row]:

@@ -15,7 +15,6 @@ from benchmarks.attention.cases import Group, Shape
 from benchmarks.attention.report import Measured, Row, median
 from benchmarks.attention.ways import WAYS, OfBackend
 from benchmarks.bars import digits
-from docs.generator.equivalents import LENGTHS
 from docs.generator.words import HOW
 
 REFUSED = "refused"
@@ -56,16 +55,11 @@ def refusal(row: Row, device: str) -> str | None:
 @functools.cache
 def _refusals(name: str, case: str, shape: Shape, device: str, training: bool) -> dict[str, str]:
     """By backend why not."""
-    group = _at_a_length_to_be_made(Group(name, case, shape))
+    group = Group(name, case, shape).to_ask_about()
     recipe, needs = _placed(group), Needs(input_gradients=training)
     asked = recipe, group.shape.shapes, shape.torch_dtype, torch.device(device), needs
     reasons = {backend.name: backend.supports(*asked) for backend in backends.ALL}
     return {each: str(reason) for each, reason in reasons.items() if reason is not None and not reason.package}
-
-
-def _at_a_length_to_be_made(group: Group) -> Group:
-    """A score holds a number for every pair and head: the same on fewer tokens."""
-    return group.shortened(LENGTHS["score"]) if group.has_score else group
 
 
 def _placed(group: Group) -> Recipe:

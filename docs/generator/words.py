@@ -21,6 +21,10 @@ PASSES = (FORWARD, BOTH)
 """The passes of which pages say which way is fastest: of a model in use, and of one in training."""
 
 
+USUAL_CASE = "bench"
+"""The parameters an entry is measured with, where no others are named."""
+
+
 def passed(what: str) -> str:
     """The name of a pass inside a sentence."""
     return TITLES[what].lower()

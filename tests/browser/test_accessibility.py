@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.browser.axe import grave_problems
@@ -26,6 +28,29 @@ def test_axe_finds_nothing_serious_in_dark(visit: Visit, path: str) -> None:
     settle(page)
     assert page.get_attribute("body", "data-md-color-scheme") == "slate"
     assert grave_problems(page) == []
+
+
+CONTRAST = """chart => {
+    const luminance = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map((each) => each / 255)
+        .map((each) => (each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, each, at) => sum + each * [0.2126, 0.7152, 0.0722][at], 0);
+    const marks = [...chart.querySelectorAll(".am-chart-dot")].map((mark) => luminance(getComputedStyle(mark).fill));
+    const ground = luminance(getComputedStyle(document.body).backgroundColor);
+    return Math.min(...marks.map((mark) => (Math.max(mark, ground) + 0.05) / (Math.min(mark, ground) + 0.05)));
+}"""
+"""The least contrast of a mark of a chart to the page, as WCAG 2.2 calculates it; it asks for 3 of what is drawn."""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_marks_of_a_chart_are_seen_and_its_legend_is_spoken(visit: Visit, scheme: str) -> None:
+    visit.page.emulate_media(color_scheme=scheme)
+    page = visit.open("gallery/causal/", ".am-chart")
+    assert page.locator(".am-chart").first.evaluate(CONTRAST) >= 3
+    nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+    spoken = [node["description"]["value"] for node in nodes if "backend at each length" in str(node.get("name"))]
+    lengths = page.locator(".am-chart").first.locator("text", has_text="tokens").all_text_contents()
+    assert len(spoken) > 0 and len(lengths) > 1
+    assert all(re.sub(r"[a-z]+: ", "", each).split("; ") == lengths for each in spoken)
 
 
 def test_axe_notices(visit: Visit) -> None:

@@ -14,7 +14,7 @@ from tests.browser.test_explorer import choose, opacities
 from tests.browser.test_index import CARDS, chip, shown
 
 NOTICE = '.am-notice[role="status"]'
-START = "window 3, length 32, view tokens, block size 8"
+START = "window 3, length 32, view tokens, block size 8, zoom automatic"
 PAIR = "sliding_window & document"
 IGNORED = {
     "sliding_window/?window=7": (
@@ -26,15 +26,22 @@ IGNORED = {
     "sliding_window/?widow=3": ("“widow” is nothing that can be set here", START),
     "sliding_window/?length=99&window=6": (
         "length cannot be “99”, only 16, 32, 64",
-        "window 6, length 32, view tokens, block size 8",
+        "window 6, length 32, view tokens, block size 8, zoom automatic",
     ),
     "sliding_window/?view=squares": ("view cannot be “squares”, only tokens, blocks", START),
     "sliding_window/?block-size=5": ("block-size cannot be “5”, only 4, 8, 16", START),
     "document/?case=none": (
         "case cannot be “none”, only tiny, one, ",
-        "case tiny, length 32, view tokens, block size 8",
+        "case tiny, length 32, view tokens, block size 8, zoom automatic",
     ),
-    "softcap/?cap=%3Cb%3E": ("cap cannot be “<b>”, only 0.1, ", "cap 50, length 32"),
+    "softcap/?cap=%3Cb%3E": ("cap cannot be “<b>”, only 0.1, ", "cap 50, length 32, zoom automatic"),
+    "sliding_window/?zoom=7": ("zoom cannot be “7”, only automatic, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24", START),
+    "softcap/?zoom=large&length=16": ("zoom cannot be “large”", "cap 50, length 16, zoom automatic"),
+    "sliding_window/?zoom=20&window=7": (
+        "window cannot be “7”",
+        "window 3, length 32, view tokens, block size 8, zoom 20",
+    ),
+    "compose/?zoom=5": ("“zoom” is nothing that can be set here", PAIR),
     "compose/?terms=causal.and.no_such": ("no mask is called “no_such”; at least two masks are combined", PAIR),
     "compose/?terms=no_such.or.causal.minus.document": ("no mask is called “no_such”", "causal - document"),
     "compose/?terms=causal.xor.document": ("no operator is called “xor”, only and, or, minus", "causal & document"),
@@ -71,6 +78,8 @@ def test_what_is_ignored_is_said(visit: Visit, path: str) -> None:
     [
         "gallery/sliding_window/",
         "gallery/sliding_window/?window=6&length=64&view=blocks&block-size=16&h=window",
+        "gallery/sliding_window/?zoom=20",
+        "gallery/softcap/?zoom=automatic",
         "gallery/softcap/?cap=0.25",
         "gallery/softcap/?cap=50.0",
         "gallery/alibi/?form=key_only&head=3&length=16",
@@ -99,6 +108,17 @@ def test_an_address_shows_what_was_chosen(visit: Visit) -> None:
     again = visit.open("gallery/sliding_window/?window=6&length=64&view=blocks", ".am-explorer[data-shown]")
     assert again.get_attribute('.am-toggle button:has-text("blocks")', "aria-pressed") == "true"
     assert opacities(again).shape == (64, 64)
+
+
+def test_an_address_shows_the_zoom_that_was_chosen(visit: Visit) -> None:
+    page = visit.open("gallery/sliding_window/?zoom=20&length=16", ".am-explorer[data-shown]")
+    assert page.get_attribute(".am-canvas", "data-zoom") == "20"
+    assert torch.equal(opacities(page).bool(), SlidingWindow(window=3).dense(16, 16))
+    page.select_option('.am-controls [name="zoom"]', label="5")
+    assert page.get_attribute(".am-canvas", "data-zoom") == "5"
+    assert page.url == f"{SITE_URL}gallery/sliding_window/?length=16&zoom=5"
+    page.select_option('.am-controls [name="zoom"]', label="automatic")
+    assert page.url == f"{SITE_URL}gallery/sliding_window/?length=16"
 
 
 def test_a_choice_takes_back_what_was_said(visit: Visit) -> None:

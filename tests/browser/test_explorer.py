@@ -138,7 +138,7 @@ def test_a_chosen_zoom_stays_as_it_is(visit: Visit) -> None:
     page.set_viewport_size({"width": 360, "height": 740})
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
     assert page.get_attribute(".am-canvas", "data-zoom") == "20"
-    page.select_option('.am-controls [name="zoom"]', label="to fit the page")
+    page.select_option('.am-controls [name="zoom"]', label="automatic")
     assert page.get_attribute(".am-canvas", "data-zoom") == "10"
 
 

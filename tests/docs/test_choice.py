@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from attn_mods import tuning
 from attn_mods.tuning import Table
-from benchmarks.attention.tune import Regret
+from benchmarks.attention.tune import Regret, regrets_without_own_recipe, regrets_without_own_sizes
 from docs.generator import choice
 from docs.generator.choice import BAR, NONE, foretold, how_good_the_choice_is, later_runs
 from docs.generator.records import runs
@@ -62,10 +63,15 @@ def test_later_cases_began_after_all_that_the_table_has_of_them(table: Table) ->
                     assert environment["started_at"] < run["started_at"]
 
 
+WITHOUT = [regrets_without_own_sizes, regrets_without_own_recipe]
+
+
+@pytest.mark.parametrize("without", WITHOUT)
 @pytest.mark.parametrize("table", TABLES, ids=named)
-def test_each_case_is_foretold_without_its_sizes(table: Table) -> None:
-    assert foretold(table)
-    for regret in foretold(table):
+def test_each_case_is_foretold_by_others(table: Table, without: Callable[..., Iterator[Regret]]) -> None:
+    found = foretold(table, without)
+    assert found
+    for regret in found:
         assert not regret.is_in_table
 
 
@@ -75,7 +81,7 @@ def test_figures(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [
         [each for each in later(table) if each.is_in_table],
         [each for each in later(table) if not each.is_in_table],
-        foretold(table),
+        *(foretold(table, without) for without in WITHOUT),
     ]
     for row, mine in zip(rows, cases, strict=True):
         shares = [each.share for each in mine if each.problem is None]
@@ -92,7 +98,8 @@ def test_every_case_further_off_is_listed(table: Table, monkeypatch: pytest.Monk
     page = page_of(table, monkeypatch)
     for heading, found in (
         ("Every case of the later runs that is not within that:", later(table)),
-        ("Every case, without its sizes in the table, that is not within that:", foretold(table)),
+        ("Every case, without its sizes in the table, that is not within that:", foretold(table, WITHOUT[0])),
+        ("Every case, without its recipe in the table, that is not within that:", foretold(table, WITHOUT[1])),
     ):
         further = [each for each in found if each.share > BAR]
         if not further:

@@ -33,6 +33,9 @@ NOT_RUN = {
 OF_THE_GUIDE = "strided"
 """The entry that the reader of add_a_recipe.md writes: its commands are run where it is written."""
 
+OPENING, CLOSING = "ALL = (\n", ")\n"
+"""Of the list that the reader adds it to; the guide writes what is in it already as an ellipsis."""
+
 
 @dataclass(frozen=True)
 class Command:
@@ -108,8 +111,10 @@ def test_the_guide_to_a_recipe_can_be_followed(tmp_path: Path) -> None:
     masks = tmp_path / "attn_mods" / "masks"
     (masks / "strided.py").write_text(code, encoding="utf-8")
     listing = (masks / "__init__.py").read_text(encoding="utf-8")
-    added = "from attn_mods.masks.strided import Strided\n\nALL = (\n    Strided,"
-    (masks / "__init__.py").write_text(listing.replace("ALL = (", added), encoding="utf-8")
+    (added,) = (block.code for block in blocks(guide, "text") if "ALL = (" in block.code)
+    imported, listed = added.split(f"{OPENING}    ...,\n")
+    with_it = listing.replace(OPENING, f"{imported}{OPENING}{listed.removesuffix(CLOSING)}")
+    (masks / "__init__.py").write_text(with_it, encoding="utf-8")
     lines = [each.line for each in RUN if OF_THE_GUIDE in each.line]
     assert len(lines) >= 2
     for line in lines:

@@ -8,13 +8,15 @@ from collections.abc import Callable
 import pytest
 
 from attn_mods import registry
+from benchmarks import record
 from benchmarks.attention.report import median, verdict
-from benchmarks.bars import digits
+from benchmarks.bars import bars, digits
 from docs.generator import measured as measured_page
-from docs.generator.chart import Dot, chart
+from docs.generator.block_masks import block_masks, without_the_unmeasured
+from docs.generator.chart import MARKERS, Dot, chart
 from docs.generator.measured import measured_speed
-from docs.generator.performance import all_backends, block_masks, which_is_fastest
-from docs.generator.records import by_card, fastest, length, of_entry
+from docs.generator.performance import all_backends, which_is_fastest
+from docs.generator.records import by_card, case, fastest, length, of_entry
 from docs.generator.sdpa_and_flash import sdpa_and_flash
 from docs.generator.words import AS_CALLED, HOW, HOW_EXPLAINED
 
@@ -27,7 +29,8 @@ def test_a_page_names_the_fastest_of_each_length(name: str) -> None:
     page = measured_speed(registry.info(name))
     assert f"### {CARD}" in page and f"python -m benchmarks run {name}" in page
     for each in of_entry(name)[CARD]:
-        (line,) = (line for line in page.splitlines() if line.startswith(f"- {length(each):,} tokens, forward: "))
+        where = f"{length(each):,} tokens" + (f", case {case(each)}" if case(each) else "")
+        (line,) = (line for line in page.splitlines() if line.startswith(f"- {where}, forward: "))
         for times, how in HOW.items():
             timed = [row for row in each.of("forward") if row.get(times)]
             best = min(timed, key=lambda row: median(row[times]))
@@ -95,13 +98,56 @@ def test_block_masks_are_those_of_cards() -> None:
     assert f"## {CARD}" in page and "What it is held to:" in page and "no card" not in page
 
 
+def test_bars_of_which_nothing_was_measured_are_named_below_the_table() -> None:
+    runs = {rows[0]["run_id"]: rows for path in record.result_files() if (rows := list(record.read(path)))}
+    sections = [section for section in block_masks().split("\n### ") if "What it is held to:" in section]
+    assert len(sections) > 1
+    for section in sections:
+        (run,) = re.findall(r"; run ([0-9a-f]{12}): ", section)
+        told = section.split("What it is held to:")[1].split("Without a time:")[0]
+        table, _, below = told.partition("Not measured in this run: ")
+        held_to = bars(runs[run])
+        left_out = [bar for bar in held_to if {bar.verdict(bar.entry), bar.verdict(bar.closure)} == {"not measured"}]
+        for bar in held_to:
+            place, _, quantity = bar.subject.rpartition(": ")
+            assert (f"| {bar.subject} | " in table) == (bar not in left_out), bar.subject
+            assert bar not in left_out or (place in below and f"*{quantity}*" in below), bar.subject
+        assert bool(below) == bool(left_out)
+
+
+def test_a_table_of_nothing_is_a_sentence() -> None:
+    head = "What it is held to:\n\n| what | bar | entry | closure |\n| --- | --- | --- | --- |\n"
+    rows = [
+        f"| {what} | <= 1 | not measured | not measured |" for what in ("a, 1 token: time", "a, 1 token: memory", "b")
+    ]
+    assert without_the_unmeasured(head + "\n".join(rows)) == (
+        "What it is held to:\n\nNot measured in this run: *time* and *memory* of a, 1 token; and *b*."
+    )
+
+
+def test_a_reason_for_nothing_measured_stays() -> None:
+    row = "| a: time | <= 1 | not measured (a, skipped: no entry) | not measured |"
+    table = f"| what | bar | entry | closure |\n| --- | --- | --- | --- |\n{row}"
+    assert without_the_unmeasured(table) == table
+
+
 def test_a_chart_has_a_dot_for_each_length() -> None:
     dots = {"flex": {1024: Dot(1.0, 0.9, 1.2), 4096: Dot(10.0, 9.0, 11.0)}, "eager": {1024: Dot(5.0, 4.0, 6.0)}}
     drawn = chart(dots, "times")
     assert drawn.count("<title>") == 3
     assert "flex, 4,096 tokens: 10.0 ms" in drawn or "flex, 4,096 tokens: 10 ms" in drawn
-    positions = [
-        float(x) for x in re.findall(r'<circle class="am-chart-dot" cx="([\d.]+)" cy="[\d.]+" r="\d"><title>', drawn)
-    ]
-    assert positions == sorted(positions[:2]) + positions[2:]
+    positions = [float(x) for x in re.findall(r'class="am-chart-dot" transform="translate\(([\d.]+) .*?<title>', drawn)]
+    assert len(positions) == 3 and positions == sorted(positions[:2]) + positions[2:]
     assert drawn.index(">flex<") < drawn.index(">eager<")
+
+
+def test_lengths_are_told_apart_by_shape_and_the_legend_says_how() -> None:
+    lengths = [1024 * 2**power for power in range(len(MARKERS))]
+    drawn = chart({"flex": {length: Dot(length, length, length) for length in lengths}}, "times")
+    legend = re.findall(r'd="([^"]+)"/><text class="am-chart-axis" x="\d+" y="13">([\d,]+) tokens<', drawn)
+    dots = re.findall(r'd="([^"]+)"><title>flex, ([\d,]+) tokens: ', drawn)
+    assert legend == dots and len({outline for outline, _ in legend}) == len(lengths)
+    described = [f"{marker.name}: {length:,} tokens" for marker, length in zip(MARKERS, lengths, strict=True)]
+    assert f"<desc>{'; '.join(described)}</desc>" in drawn
+    with pytest.raises(ValueError, match="add a marker"):
+        chart({"flex": {length: Dot(1, 1, 1) for length in [*lengths, 9]}}, "times")

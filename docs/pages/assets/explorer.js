@@ -9,7 +9,7 @@ import { Stage, start } from "./stage.js";
 const BLOCKS = [4, 8, 16];
 const VIEWS = ["tokens", "blocks"];
 const ZOOMS = [3, 4, 5, 6, 8, 10, 12, 16, 20, 24];
-const FITTING = "to fit the page";
+const AUTOMATIC = "automatic";
 const WIDEST = 400;
 const EMPTY_MARK = "am-mark-empty", MIXED_MARK = "am-mark-mixed", FULL_MARK = "am-mark-full";
 
@@ -24,8 +24,8 @@ class Explorer {
     this.length = option("length", sizes, sizes.length > 1 ? 1 : 0);
     this.block = option("block size", BLOCKS, BLOCKS.indexOf(8));
     this.view = option("view", VIEWS, 0);
-    this.options = [...this.axes, this.length, ...(this.mask ? [this.view, this.block] : [])];
-    this.chosenZoom = null;
+    this.zooming = option("zoom", [AUTOMATIC, ...ZOOMS], 0);
+    this.options = [...this.axes, this.length, ...(this.mask ? [this.view, this.block] : []), this.zooming];
     this.notice = new Notice();
     this.stage = new Stage(`${data.name}: queries from top to bottom, keys from left to right`, (row) => this.describe(row));
     this.legend = element("p", { class: "am-legend", "aria-live": "polite" });
@@ -49,12 +49,8 @@ class Explorer {
       this.notice.clear();
       this.show();
     };
-    const several = [...this.axes, this.length].filter(({ values }) => values.length > 1);
+    const several = [...this.axes, this.length, this.zooming].filter(({ values }) => values.length > 1);
     const controls = several.map((each) => choice(each.label, each.values, each.at, set(each)));
-    controls.push(choice("zoom", [FITTING, ...ZOOMS], 0, (at) => {
-      this.chosenZoom = at ? ZOOMS[at - 1] : null;
-      this.show();
-    }));
     if (this.mask) {
       controls.push(choice(this.block.label, BLOCKS, this.block.at, set(this.block)));
       controls.unshift(toggle("View", VIEWS, VIEWS[this.view.at], (name) => set(this.view)(VIEWS.indexOf(name))));
@@ -68,7 +64,8 @@ class Explorer {
   zoom() {
     const { kv_len } = this.shown();
     const room = Math.min(WIDEST, this.root.clientWidth - 2);
-    return this.chosenZoom ?? [...ZOOMS].reverse().find((zoom) => zoom * kv_len <= room) ?? ZOOMS[0];
+    const { values, at } = this.zooming;
+    return values[at] !== AUTOMATIC ? values[at] : [...ZOOMS].reverse().find((zoom) => zoom * kv_len <= room) ?? ZOOMS[0];
   }
 
   /** The frames of the length that is shown. */

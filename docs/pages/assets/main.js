@@ -21,6 +21,11 @@ function letKeysScroll(page, signal) {
   signal.addEventListener("abort", () => observer.disconnect());
 }
 
+/** What is said of the things that scripts make. */
+function uncoverWhatIsSaidOfScripts(page) {
+  for (const each of page.querySelectorAll(".am-scripted")) each.hidden = false;
+}
+
 /** A link to a part of this page keeps what was chosen: the theme wrote the address of that time into it. */
 function keepWhatWasChosen(event) {
   const link = event.target.closest?.("a[href]");
@@ -34,6 +39,7 @@ window.document$.subscribe(() => {
   ended.abort();
   ended = new AbortController();
   nameTheSearch(document);
+  uncoverWhatIsSaidOfScripts(document);
   letKeysScroll(document, ended.signal);
   startFilter(document, ended.signal);
   startExplorers(document, ended.signal);
