@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -25,11 +25,13 @@ from benchmarks.device_clock import compilations, host_loop_us, observed, peak_b
 from benchmarks.gate import BLOCK_SIZE, GATE_SEED, Gate, give_memory_back
 from benchmarks.measured_masks import MASKS, PRINCIPAL
 from benchmarks.methods import METHODS, Call, forget_block_masks, settle
+from benchmarks.time_limit import within
 
 LENGTHS = (8_192, 32_768, 131_072, 524_288, 1_048_576)
 FIRST_LENGTHS = (32_768, 131_072)
 LONGEST_CALL_MS = 20_000.0
 ALLOWED = f"{LONGEST_CALL_MS / 1000:g} s are allowed"
+FIRST_CALL = "the first call did not end"
 MOST_SAMPLES = 50
 MOST_WAYS = 4
 """Calls to wait for: the first by the calculus, those that follow by kernels as they are compiled."""
@@ -87,14 +89,17 @@ class Run:
         device: "cuda" or "cpu".
         seconds: A cell is sampled for about this long.
         budget: After this many seconds what is left is skipped.
+        first_seconds: A call that compiles is given up after this long, and so are those that would go on from it.
         gate: The truths.
     """
 
     device: str
     seconds: float
     budget: float
+    first_seconds: float = 120.0
     gate: Gate = field(init=False)
     _call_ms: dict[tuple[str, str], tuple[int, float]] = field(default_factory=dict)
+    _given_up: dict[Cell, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.gate = Gate(self.device)
@@ -111,10 +116,16 @@ class Run:
 
     def outcome(self, cell: Cell) -> dict[str, Any]:
         """Status, and times or the reason why there are none."""
-        reason = METHODS[cell.method].refuse(cell.mask, self.device) or self._too_slow(cell)
+        method = METHODS[cell.method]
+        goes_on_from = None if method.first is None else self._given_up.get(replace(cell, method=method.first))
+        reason = method.refuse(cell.mask, self.device) or self._too_slow(cell) or goes_on_from
         if reason is not None:
             return {"status": "skipped", "message": reason}
-        return guarded(partial(self._measured, cell))
+        try:
+            return guarded(partial(self._measured, cell))
+        except TimeoutError as error:
+            self._given_up[cell] = str(error)
+            return {"status": "skipped", "message": str(error)}
 
     def _too_slow(self, cell: Cell) -> str | None:
         """Why a call would take too long, by what one took at a smaller length: torch's work grows with the square."""
@@ -187,7 +198,8 @@ class Run:
             built.append(result)
             milliseconds.append(taken)
 
-        peak = peak_bytes(first_call, self.device)
+        with within(self.first_seconds, FIRST_CALL):
+            peak = peak_bytes(first_call, self.device)
         wrong, compared = self.gate.check(cell.mask, built[0])
         if wrong is not None:
             return {"status": "wrong", "message": wrong}
@@ -196,9 +208,12 @@ class Run:
 
 
 def guarded(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What was measured, or why it was not: nothing that a cell does ends the run."""
+    """What was measured, or why it was not: nothing that a cell does ends the run, but for its time being over."""
     try:
         return measure()
+    except TimeoutError:
+        give_memory_back()
+        raise
     except torch.OutOfMemoryError as error:
         status, message = "out_of_memory", first_line(error).split(" GPU ")[0]  # whose memory it is comes after that
     except Exception as error:

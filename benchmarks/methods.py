@@ -49,6 +49,7 @@ class Method:
         once: Whether one call is all there is to measure: a first call is first once.
         compiles: Whether the first calls compile, or have compiled behind them, what later calls use.
         takes_seconds: Whether a cell compiles for seconds, and so is left to the end of a run.
+        first: The method that is its first call; where that was given up, this would compile as long.
     """
 
     prepare: Callable[[str, int, int, str], Call]
@@ -57,6 +58,7 @@ class Method:
     once: bool = False
     compiles: bool = False
     takes_seconds: bool = False
+    first: str | None = None
 
 
 def forget_block_masks() -> None:
@@ -193,5 +195,7 @@ METHODS: dict[str, Method] = {
     "torch_eager": Method(torch_eager),
     "attn_mods_first": Method(first, lengths=FIRST_AT.__contains__, takes_seconds=True),
     "torch_compiled_cold": Method(torch_compiled_cold, _needs_card, once=True, takes_seconds=True),
-    "torch_compiled": Method(torch_compiled, _needs_card, compiles=True, takes_seconds=True),
+    "torch_compiled": Method(
+        torch_compiled, _needs_card, compiles=True, takes_seconds=True, first="torch_compiled_cold"
+    ),
 }

@@ -7,10 +7,8 @@ cut is measured again from its start, so that its ratios are of one run.
 from __future__ import annotations
 
 import itertools
-import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +24,7 @@ from benchmarks.attention.ways import WAYS, Attend, Task, Way, forget_compiled
 from benchmarks.device_build import first_line
 from benchmarks.device_clock import peak_bytes, timed
 from benchmarks.gate import give_memory_back
+from benchmarks.time_limit import within
 
 Row = dict[str, Any]
 MASK_BUILDS = 5
@@ -176,7 +175,7 @@ class _Race:
 
     def _attempt(self, step: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            with _within(self.limits.way_seconds):
+            with within(self.limits.way_seconds, "not compiled and checked"):
                 return step(*arguments)
         except Exception as error:  # whatever goes wrong with one way, the others are measured
             with suppress(RuntimeError):
@@ -310,25 +309,6 @@ def _failure(error: Exception) -> Row:
     if isinstance(error, TimeoutError):
         return {"status": "timeout", "message": message}
     return {"status": "failed", "message": f"{type(error).__name__}: {message}"}
-
-
-@contextmanager
-def _within(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in the main thread when the time is over; other threads have no such limit."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def over(*_: object) -> None:
-        raise TimeoutError(f"not compiled and checked within {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def warm_up(device: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,31 @@ def test_one_call_too_long_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     row = outcome(Method(triangle), monkeypatch)
     assert row["status"] == "skipped"
     assert row["message"].startswith("one call took")
+
+
+def test_a_first_call_too_long_is_given_up_and_what_goes_on_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(mask: str, length: int, seed: int, device: str) -> Call:
+        def compile_for_long() -> BlockMask:
+            try:
+                time.sleep(5)
+            except TimeoutError as error:
+                raise RuntimeError("compiler failed") from error
+            return triangle(mask, length, seed, device)()
+
+        return compile_for_long
+
+    monkeypatch.setitem(METHODS, "torch_compiled_cold", Method(prepare, once=True))
+    monkeypatch.setitem(METHODS, "torch_compiled", Method(triangle, first="torch_compiled_cold"))
+    run = Run("cpu", seconds=0.01, budget=60, first_seconds=0.05)
+    cells = [
+        Cell("causal", length, name)
+        for length in (TINY, 2 * TINY)
+        for name in ("torch_compiled_cold", "torch_compiled")
+    ]
+    given_up = ("skipped", "the first call did not end within 0.05 s")
+    assert [(row["status"], row["message"]) for row in run.records(cells)] == [given_up] * 4
+    (row,) = Run("cpu", seconds=0.01, budget=60).records([Cell("causal", TINY, "torch_compiled")])
+    assert row["status"] == "ok"
 
 
 def test_what_would_take_too_long_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
