@@ -14,9 +14,9 @@ from attn_mods.backends import Shapes
 from attn_mods.tuning import Measured, Table, distance, nearest, rows_for
 
 BUILT_IN = frozenset({"full", "causal"})
-"""Masks that kernels have arguments for: what they take there says nothing of another mask."""
+"""Masks that every kernel has an argument for: what it takes there says nothing of another mask."""
 
-BASELINE = "flex"
+REFERENCE = "flex"
 """The backend that computes every recipe: the others' times are held against it, recipe by recipe."""
 
 FEWEST = 5
@@ -25,7 +25,7 @@ FEWEST = 5
 
 @dataclass(frozen=True)
 class Typical(Measured):
-    """Recipes of a kind on one shape: medians of their times with each backend, as multiples of the baseline's."""
+    """Recipes of a kind on one shape: medians of their times with each backend, as multiples of the reference's."""
 
     def __str__(self) -> str:
         return f"the median of {self.recipe}, {self.sizes}"
@@ -52,7 +52,7 @@ def typical(table: Table, has_score: bool, shapes: Shapes, dtype: torch.dtype, t
     """Medians of all recipes with a score, or of all without, on the nearest sizes that enough were measured on."""
     found: dict[tuple[Shapes, str], list[Measured]] = defaultdict(list)
     for row in rows_for(table, dtype, training):
-        if row.has_score == has_score and row.recipe not in BUILT_IN and BASELINE in row.ms:
+        if row.has_score == has_score and row.recipe not in BUILT_IN and REFERENCE in row.ms:
             found[row.shapes, row.dtype].append(row)
     enough = [rows for rows in found.values() if len(rows) >= FEWEST]
     if not enough:
@@ -71,10 +71,10 @@ def typical(table: Table, has_score: bool, shapes: Shapes, dtype: torch.dtype, t
 
 
 def _medians(recipes: Iterable[dict[str, float]]) -> dict[str, float]:
-    """By backend, from the times of each recipe; those without the baseline's do not count."""
-    known = [times for times in recipes if times.get(BASELINE)]
+    """By backend, from the times of each recipe; those without the reference's do not count."""
+    known = [times for times in recipes if times.get(REFERENCE)]
     multiples: dict[str, list[float]] = defaultdict(list)
     for times in known:
         for name, ms in times.items():
-            multiples[name].append(ms / times[BASELINE])
-    return {name: median(times[BASELINE] for times in known) * median(each) for name, each in multiples.items()}
+            multiples[name].append(ms / times[REFERENCE])
+    return {name: median(times[REFERENCE] for times in known) * median(each) for name, each in multiples.items()}

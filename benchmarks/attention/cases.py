@@ -31,6 +31,8 @@ BYTES_OF_A_PROCESS = 2**32
 """What libraries hold on a card, and the matrices of the truth, which is found for some queries at a time."""
 
 ENOUGH_TOKENS = 1024
+USUAL_CASE = "bench"
+"""The parameters an entry is measured with, where no others are named."""
 
 
 @dataclass(frozen=True)
@@ -202,15 +204,15 @@ COMPARED = (
 
 SUITES = {
     "cpu": {
-        "quick": Suite((1024,), ("bench",), 4, (64,), ("float32",)),
-        "standard": Suite((1024, 4096), ("bench",), 8, (64,), ("float32",)),
+        "quick": Suite((1024,), (USUAL_CASE,), 4, (64,), ("float32",)),
+        "standard": Suite((1024, 4096), (USUAL_CASE,), 8, (64,), ("float32",)),
         "full": Suite((512, 1024, 2048, 4096), None, 8, (32, 64, 128), ("float32",)),
     },
     "cuda": {
-        "quick": Suite((4096,), ("bench",), 16, (128,), ("bfloat16",)),
-        "standard": Suite((4096, 16_384), ("bench",), 16, (128,), ("bfloat16",)),
+        "quick": Suite((4096,), (USUAL_CASE,), 16, (128,), ("bfloat16",)),
+        "standard": Suite((4096, 16_384), (USUAL_CASE,), 16, (128,), ("bfloat16",)),
         "full": Suite((512, 2048, 8192, 16_384, 32_768, 131_072), None, 16, (32, 64, 128), ("bfloat16", "float16")),
-        "compared": Suite((), ("bench",), 0, (), (), COMPARED),
+        "compared": Suite((), (USUAL_CASE,), 0, (), (), COMPARED),
     },
 }
 """By kind of device and name."""

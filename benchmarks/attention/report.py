@@ -27,8 +27,9 @@ graph: median as a replayed CUDA graph; host: how long the host is busy with a c
 included, while others compile beside it where the command has --jobs. MiB: needed by one call beyond its inputs. Of the
 backward pass first and MiB are those of both passes. useful TFLOP/s: of visible pairs alone; ceiling: their share of
 what a dense matrix product of the same dtype does on the same device. times as fast: as {BASELINE}, in the same run.
-Slower: every round agrees, and the spreads do not overlap; where that is not so of all others, the least time is among
-the fastest. What is wrong has no time; nothing is compared across runs."""
+All of these but graph and host are of the time as called, and so is the verdict. Slower: every round agrees, and the
+spreads do not overlap; where that is not so of all others, the least time is among the fastest. What is wrong has no
+time; nothing is compared across runs."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Measured:
 
 
 def measured(records: Iterable[Row]) -> list[Measured]:
-    """Every recipe and shape by one run: one with times of the baseline, of several the largest, then the last."""
+    """Every recipe and shape by one run: one with times of the baseline, of several that with most times, the last."""
     records = list(records)
     runs = {row["run_id"]: row for row in records if row["record"] == "environment"}
     ceilings = {(row["run_id"], row["dtype"]): row for row in records if row["record"] == "ceiling"}
@@ -86,10 +87,14 @@ def measured(records: Iterable[Row]) -> list[Measured]:
     made = []
     for by_run in found.values():
         begun = {run_id: runs[run_id]["started_at"] if run_id in runs else "" for run_id in by_run}
-        run_id = max(by_run, key=lambda each: (_has_baseline(by_run[each]), len(by_run[each]), begun[each]))
+        run_id = max(by_run, key=lambda each: (_has_baseline(by_run[each]), _times(by_run[each]), begun[each]))
         rows = by_run[run_id]
         made.append(Measured(tuple(rows), runs.get(run_id), ceilings.get((run_id, rows[0]["shape"]["dtype"]))))
     return made
+
+
+def _times(rows: Iterable[Row]) -> int:
+    return sum(row["status"] == "ok" for row in rows)
 
 
 def _has_baseline(rows: Iterable[Row]) -> bool:

@@ -13,7 +13,7 @@ from attn_mods import backends
 from attn_mods.dispatch import ranked
 from attn_mods.tuning import FORWARD, TRAINING, Measured, Table, nearest
 from attn_mods.tuning.typical import BUILT_IN, look_up
-from benchmarks.attention.cases import Group, Shape
+from benchmarks.attention.cases import USUAL_CASE, Group, Shape
 from benchmarks.attention.measure import key_of
 from benchmarks.attention.report import median
 
@@ -48,6 +48,8 @@ class Regret:
 
 def table_of(records: Iterable[Row]) -> Table:
     """The table of one card: of each recipe, shape and pass the run that measured most backends, the last of several.
+
+    A call does not say by which case its parameters are; the table is of the usual ones.
 
     Raises:
         ValueError: Records of no card, or of several.
@@ -127,10 +129,10 @@ def _regrets(
 
 
 def _measured(records: Iterable[Row]) -> Iterator[Measured]:
-    """The times of each group and pass of one run."""
+    """The times of each group and pass of one run, with the usual parameters."""
     for group, rows in _groups(records):
         measured = _measurement(group, rows)
-        if measured.ms:
+        if measured.ms and group.case == USUAL_CASE:
             yield measured
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from attn_mods import tuning
 from attn_mods.tuning import Table
 from benchmarks import card_report
-from benchmarks.attention.cases import Shape
+from benchmarks.attention.cases import USUAL_CASE, Shape
 from benchmarks.attention.report import Row
 from benchmarks.attention.tune import (
     NOT_MEASURED,
@@ -39,14 +39,14 @@ median, over those, of each backend's time as a multiple of `flex`'s.
 
 How good the choice is shows in three ways: in runs that are later than those the table has of the same recipe; and in
 the table's own runs, each size, or each recipe, being taken out of the table in turn and chosen for by what is left.
-Masks that kernels have arguments for, full and causal, are not taken out as recipes, and say nothing of others. Given
+Full and causal, for which every kernel has an argument, are not taken out as recipes, and say nothing of others. Given
 is how much longer the chosen backend took than the fastest of all backends of `attention` in the same run. Times are
 *as called*: what a program gets that queues its calls from Python, the host's time included."""
 
 FITTED = """\
-The added half was chosen with the later runs of 2026-11-28 at hand, and that bfloat16 stands in for float16 and how
-others of its kind stand in for a recipe with the last lines of the table at hand. So those figures show how well the
-rule fits, more than how well it foretells."""
+These rules were chosen with most of these figures at hand: the added half, that bfloat16 stands in for float16, and
+how others of its kind stand in for a recipe. So the figures show how well the rules fit, more than how well they
+foretell."""
 
 
 def how_good_the_choice_is() -> str:
@@ -121,9 +121,9 @@ def _card(table: Table) -> Iterator[str]:
     yield "Every case of the later runs that is not within that:"
     yield _table(found) or NONE
     yield "Every case, without its sizes in the table, that is not within that:"
-    yield _table(without_sizes) or NONE
+    yield _table(without_sizes, says_where=False) or NONE
     yield "Every case, without its recipe in the table, that is not within that:"
-    yield _table(without_recipe) or NONE
+    yield _table(without_recipe, says_where=False) or NONE
     listed = "\n".join(f"- run {run['run_id']}, {run['started_at']}: `{run['command']}`" for run, _ in later)
     yield f"The later runs:\n\n{listed}" if later else NONE
 
@@ -137,20 +137,26 @@ def _summary(found: Sequence[Regret]) -> list[str]:
     return [*map(str, counts), *figures]
 
 
-def _table(found: Sequence[Regret]) -> str:
-    """The cases that are not within the bar, the worst first; nothing if there is none."""
+def _table(found: Sequence[Regret], says_where: bool = True) -> str:
+    """The cases that are not within the bar, the worst first; nothing if there is none.
+
+    Args:
+        found: All cases.
+        says_where: Whether a column says which sizes the table has.
+    """
     found = sorted((regret for regret in found if regret.share > BAR), key=lambda regret: -regret.share)
     if not found:
         return ""
-    titles = ["recipe", "sizes", "pass", "chosen", "fastest", "in the table", "slower by"]
+    where = ["in the table"] if says_where else []
+    titles = ["recipe", "sizes", "pass", "chosen", "fastest", *where, "slower by"]
     lines = [
         [
-            regret.group.entry,
+            regret.group.entry + ("" if regret.group.case == USUAL_CASE else f", {regret.group.case}"),
             f"{tokens(regret.group.shape)} {heads(regret.group.shape)}",
             passed(regret.what),
             f"`{regret.chosen}`",
             f"`{regret.fastest}`",
-            "yes" if regret.is_in_table else "no",
+            *(["yes" if regret.is_in_table else "no"] if says_where else []),
             f"{regret.share:.1%}" if regret.problem is None else regret.problem,
         ]
         for regret in found

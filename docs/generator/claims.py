@@ -55,11 +55,14 @@ def takes_fastest(here: Sequence[Comparison]) -> str:
     """SDPA's own choice to the fastest of its kernels, by device time, since those pay for the checks of attention."""
     sentences = [f"`{OWN_CHOICE}` against the fastest of its four kernels, {HOW[AS_GRAPH]}."]
     for what in PASSES:
-        found = speedups(here, what, AS_GRAPH, (OWN_CHOICE,), KERNELS)
+        with_it = [one for one in here if f"sdpa_{one.own_kernel()}" in one.times(what, AS_GRAPH)]
+        found = speedups(with_it, what, AS_GRAPH, (OWN_CHOICE,), KERNELS)
         if found:
             as_fast = sum(value >= 1 - ALIKE for value, _ in found)
             worst = f"at worst {_linked(_least(found), 'x')} as fast"
             sentences.append(f"{passed(what).capitalize()}: as fast in {as_fast} of {len(found)} cases, {worst}.")
+            without = len(speedups(here, what, AS_GRAPH, (OWN_CHOICE,), (OWN_CHOICE,))) - len(found)
+            sentences += [f"Of {without} more its kernel has no time of its own here."] if without else []
     return " ".join(sentences)
 
 
@@ -88,13 +91,13 @@ def three_steps(here: Sequence[Comparison]) -> str:
         recognised = sum(one.rows(FORWARD)["three_steps"]["kernel"] == "sdpa" for _, one in found)
         sentences.append(
             "Written in the dtype of the inputs, with the mask as a matrix that is added, it is recognised by the "
-            f"compiler, which calls SDPA, in {recognised} of {len(found)} cases. {_against_own_choice(found)}."
+            f"compiler, which calls SDPA, in {recognised} of {len(found)} cases; {_against_own_choice(found)}."
         )
     found = speedups(here, FORWARD, AS_GRAPH, ("unfused",), (OWN_CHOICE,))
     if found:
         held = sum(_holds_matrix(one) for _, one in found)
         sentences.append(
-            f"With softmax in float32 it is not. {_against_own_choice(found)}. In {held} of {len(found)} cases it "
+            f"With softmax in float32, {_against_own_choice(found)}. In {held} of {len(found)} cases it "
             "takes memory for the whole matrix of scores."
         )
     return " ".join(sentences) or NOT_MEASURED
@@ -102,7 +105,7 @@ def three_steps(here: Sequence[Comparison]) -> str:
 
 def _against_own_choice(found: Found) -> str:
     least, most = _linked(_least(found), "x"), _linked(_most(found), "x")
-    return f"{passed(FORWARD).capitalize()}, {HOW[AS_GRAPH]}: {least} to {most} as fast as `{OWN_CHOICE}`"
+    return f"{passed(FORWARD)}, {HOW[AS_GRAPH]}: {least} to {most} as fast as `{OWN_CHOICE}`"
 
 
 def how_sure(here: Sequence[Comparison]) -> str:

@@ -23,11 +23,11 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "-": lambda left, right: left & ~right,
 }
 CASES = ("bench", "tiny")
-FRAMES = (
+ABOUT_FRAMES = (
     f"Each mask here is one frame of {LENGTH} x {LENGTH} pairs that its recipe computed; the frames are combined pixel "
     "by pixel."
 )
-TABLES = (
+ABOUT_TABLES = (
     "The tables above show, for every operator of your choice, what the states alone can tell and what is true; what "
     "is unknown after one operator goes into the next as unknown."
 )
@@ -91,7 +91,7 @@ hide: [toc]
 # Compose masks
 
 Masks combine with `&` (both), `|` (either), `~` (not) and `-` (the left one without the right one).
-{scripted(FRAMES)}
+{scripted(ABOUT_FRAMES)}
 
 <div class="am-compose" data-frames="../compose.json">
 <noscript><p>There is nothing to combine here without JavaScript: with it there are controls, the picture of the
@@ -104,7 +104,7 @@ combined mask, and tables of the states of its blocks. In Python a combination i
 The library does not look at pixels. It knows a state of every block of each part, and combines the states: a block
 that is empty in one part is empty under `&`. Where that says nothing for certain, such as two mixed blocks under `&`,
 the state is unknown, a few positions are sampled, and only what is still unknown is evaluated pair by pair.
-{scripted(TABLES)}
+{scripted(ABOUT_TABLES)}
 The library mostly does better than the states alone: it analyses the joint rule, not the states of its parts.
 [Tiles](../concepts/tiles.md) explains it.
 """

@@ -9,13 +9,13 @@ import torch
 
 from attn_mods.entry import Entry
 from benchmarks.attention.cases import is_of_this_file
-from benchmarks.attention.report import TITLES, Measured, Row, median, spread
+from benchmarks.attention.report import TITLES, Measured, median, spread
 from benchmarks.bars import digits
 from docs.generator.chart import Dot, chart
 from docs.generator.prose import bulleted
-from docs.generator.records import case, compared_by_card, fastest, length, of_entry
+from docs.generator.records import case, compared_by_card, fastest, is_alone, length, of_entry
 from docs.generator.search import SECTION_LEFT_OUT
-from docs.generator.words import AS_CALLED, AS_GRAPH, FORWARD, HOW, HOW_EXPLAINED, PASSES, passed
+from docs.generator.words import AS_CALLED, AS_GRAPH, FORWARD, HOW, HOW_EXPLAINED, NO_OTHER, PASSES, passed
 
 
 def measured_speed(entry: Entry) -> str:
@@ -24,13 +24,14 @@ def measured_speed(entry: Entry) -> str:
     again = f"To measure it where you are:\n\n```text\npython -m benchmarks run {entry.name}\n```"
     if not found:
         return f"Nothing is measured for this recipe yet. {again}"
-    parts = [part for card, of_card in found.items() for part in _card(card, of_card)]
+    parts = ["Measured under a causal mask."] if entry.kind == "score" else []
+    parts += [part for card, of_card in found.items() for part in _card(card, of_card)]
     if any(one.rows[0]["recipe"] == entry.name for of_card in compared_by_card().values() for one in of_card):
         parts.append("On many more sizes: [SDPA or FlashAttention](../performance/sdpa_and_flash.md).")
     parts.append(
-        f"{HOW_EXPLAINED} In the tables these are the columns *graph* and *ms*; "
-        "[how it is measured](../how_measured.md) says what the others mean. Each run is of the commit that it names. "
-        f"{again}"
+        f"{HOW_EXPLAINED} In the tables these are the columns *graph* and *ms*; rows stand in the order of *ms*, and "
+        "the verdict is by it. [How it is measured](../how_measured.md) says what the other columns mean. Each run is "
+        f"of the commit that it names. {again}"
     )
     return "\n\n".join(parts)
 
@@ -59,16 +60,17 @@ def _card(card: str, of_card: Sequence[Measured]) -> Iterator[str]:
 
 def _summary(one: Measured) -> str:
     """Which is fastest forward: by device time where that was measured, and as called."""
-    found = {times: fastest(one, FORWARD, times) for times in HOW}
-    named = [f"{_named(rows, times)} {HOW[times]}" for times, rows in found.items() if rows]
+    named = [f"{_named(one, times)} {how}" for times, how in HOW.items() if fastest(one, FORWARD, times)]
     other = f", case {case(one)}" if case(one) else ""
     return f"{length(one):,} tokens{other}, {passed(FORWARD)}: {'; '.join(named) or 'nothing computed it'}."
 
 
-def _named(rows: Sequence[Row], times: str) -> str:
+def _named(one: Measured, times: str) -> str:
     """The fastest with its time, and those that cannot be told from it."""
-    first, *others = rows
+    first, *others = fastest(one, FORWARD, times)
     text = f"`{first['backend']}` {digits(median(first[times]))} ms"
+    if is_alone(one, FORWARD, times):
+        return f"{text} ({NO_OTHER})"
     return f"{text} (not told apart: {', '.join(row['backend'] for row in others)})" if others else text
 
 

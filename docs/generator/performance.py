@@ -54,9 +54,9 @@ def all_backends() -> str:
         f"---\ntitle: All backends\nhide: [toc]\n{PAGE_LEFT_OUT}\n---",
         "# All backends",
         "How long each takes, as a multiple of the fastest in the same run. **Bold** is the fastest and what cannot be "
-        "told apart from it. Empty: it does not compute the recipe, was not measured, or, in the tables of device "
-        "time, cannot be captured as a graph; the recipe's page says which and why. The times themselves, spreads, "
-        "memory and the first call stand there too.",
+        "told apart from it. Empty: it does not compute the recipe; or, in the tables of device time, cannot be "
+        "captured as a graph; or it was not measured, or by code that is gone. Where its run has a reason the recipe's "
+        "page says it. The times themselves, spreads, memory and the first call stand there too.",
         HOW_EXPLAINED,
     ]
     for card, of_card in by_card().items():

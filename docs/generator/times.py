@@ -8,7 +8,8 @@ from benchmarks import card_report
 from benchmarks.attention.report import Measured, median
 from benchmarks.attention.ways import BASELINE, WAYS
 from benchmarks.bars import digits
-from docs.generator.records import fastest
+from docs.generator.records import fastest, is_alone
+from docs.generator.words import NO_OTHER
 
 
 def where(here: Sequence[Measured]) -> str:
@@ -24,7 +25,8 @@ def decision(one: Measured, what: str, times: str) -> str:
     if not rows:
         return ""
     names = ", ".join(f"`{row['backend']}`" for row in rows)
-    return f"{names} {digits(median(rows[0][times]))} ms"
+    alone = f" ({NO_OTHER})" if is_alone(one, what, times) else ""
+    return f"{names} {digits(median(rows[0][times]))} ms{alone}"
 
 
 def multiples(first: str, name: Callable[[Measured], str], here: Sequence[Measured], what: str, times: str) -> str:
@@ -43,7 +45,7 @@ def multiples(first: str, name: Callable[[Measured], str], here: Sequence[Measur
     for each, rows in found:
         if rows:
             best = min(median(row[times]) for row in rows.values())
-            firsts = {row["backend"] for row in fastest(each, what, times)}
+            firsts = set() if len(rows) == 1 else {row["backend"] for row in fastest(each, what, times)}
             cells = [_multiple(median(rows[way][times]) / best, way in firsts) if way in rows else "" for way in ways]
             lines.append([name(each), digits(best), *cells])
     return card_report.markdown_table([first, "fastest, ms", *ways], lines) if lines else ""

@@ -16,13 +16,12 @@ HOW_EXPLAINED = (
     "program gets that queues its calls from Python: a short kernel then takes as long as the host needs for a call."
 )
 
+NO_OTHER = "no other has a time"
+"""What is said of a time that is not the least of several."""
+
 FORWARD, BOTH = "forward", "forward_backward"
 PASSES = (FORWARD, BOTH)
 """The passes of which pages say which way is fastest: of a model in use, and of one in training."""
-
-
-USUAL_CASE = "bench"
-"""The parameters an entry is measured with, where no others are named."""
 
 
 def passed(what: str) -> str:

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from attn_mods import registry
-from docs.generator.compose import FRAMES, TABLES
+from docs.generator.compose import ABOUT_FRAMES, ABOUT_TABLES
 from docs.generator.examples import catalogue, first
 from docs.generator.pictures import TOKENS
 from docs.generator.recipe_page import TO_READ
 from tests.browser.conftest import SITE_URL, Visit
 
 NAMES = [entry.name for entry in catalogue()]
-MADE_BY_SCRIPTS = {"gallery/compose/": [FRAMES, TABLES], "gallery/sliding_window/": [TO_READ]}
+MADE_BY_SCRIPTS = {"gallery/compose/": [ABOUT_FRAMES, ABOUT_TABLES], "gallery/sliding_window/": [TO_READ]}
 """By page what is said there of what only scripts make."""
 
 

@@ -71,6 +71,10 @@ def test_takes_fastest() -> None:
     said = claims.takes_fastest(BOTH)
     assert f"Forward: as fast in 1 of 2 cases, at worst 0.50x ({SMALL.link}) as fast." in said
     assert "Forward: as fast in 1 of 1" in claims.takes_fastest([LARGE])
+    assert "no time of its own" not in said
+    without_its_kernel = comparison(256, sdpa_default=(1.0, 1.0, 100), sdpa_math=(8.0, 8.0, 100))
+    said = claims.takes_fastest([*BOTH, without_its_kernel])
+    assert "Forward: as fast in 1 of 2 cases" in said and "Of 1 more its kernel has no time of its own here." in said
 
 
 def test_memory() -> None:
@@ -81,7 +85,7 @@ def test_memory() -> None:
 
 def test_three_steps() -> None:
     said = claims.three_steps(BOTH)
-    assert "calls SDPA, in 1 of 1 cases. Forward, device time: 2.00x" in said
+    assert "calls SDPA, in 1 of 1 cases; forward, device time: 2.00x" in said
     assert f"0.50x ({SMALL.link}) to 2.00x ({LARGE.link}) as fast as `sdpa_default`. In 1 of 2 cases" in said
     assert "recognised" not in claims.three_steps([LARGE])
     assert claims.three_steps([comparison(64, sdpa_default=(1.0, 1.0, 1))]) == "Not measured."

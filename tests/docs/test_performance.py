@@ -18,7 +18,7 @@ from docs.generator.measured import measured_speed
 from docs.generator.performance import all_backends, which_is_fastest
 from docs.generator.records import by_card, case, fastest, length, of_entry
 from docs.generator.sdpa_and_flash import sdpa_and_flash
-from docs.generator.words import AS_CALLED, HOW, HOW_EXPLAINED
+from docs.generator.words import AS_CALLED, HOW, HOW_EXPLAINED, NO_OTHER
 
 CARD = "NVIDIA H200"
 MEASURED = sorted({str(each.rows[0]["recipe"]) for each in by_card()[CARD]})
@@ -70,7 +70,18 @@ def test_recipes_without_a_time_are_named() -> None:
 def test_each_row_has_a_fastest() -> None:
     rows = re.findall(r"^\| \[.*$", all_backends(), re.MULTILINE)
     assert len(rows) > 50
-    assert all("**1.00**" in row for row in rows)
+    alone = [row for row in rows if "**1.00**" not in row]
+    assert {len(re.findall(r" (?:1\.00) ", row)) for row in alone} <= {1}
+    assert all(len([cell for cell in row.split("|")[3:] if cell.strip()]) == 1 for row in alone)
+
+
+def test_what_no_other_has_a_time_beside_is_not_called_the_fastest() -> None:
+    (one,) = (each for each in of_entry("pair_bias")[CARD] if length(each) == 16_384)
+    timed = [row["backend"] for row in one.of("forward") if row.get(AS_CALLED)]
+    assert timed == ["flex"]
+    assert f"ms ({NO_OTHER}) as called" in measured_speed(registry.info("pair_bias"))
+    (line,) = (line for line in which_is_fastest().splitlines() if line.startswith("| [pair_bias]"))
+    assert line.count(f"({NO_OTHER})") == 4
 
 
 def test_the_tables_have_the_ratios_of_a_run() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from benchmarks import record
 from benchmarks.attention.cases import recipe_digest
 from benchmarks.attention.report import Measured, Row
 from docs.generator.measured import stale
@@ -20,6 +21,12 @@ def measured(version: str, **digest: str) -> Measured:
 @pytest.mark.parametrize("digest", [{}, {"recipe_digest": recipe_digest("causal")}], ids=["unsaid", "the same"])
 def test_what_is_at_hand_is_not(digest: dict[str, str]) -> None:
     assert stale([measured(torch.__version__, **digest)]) == ""
+
+
+def test_every_committed_record_names_the_file_it_is_of() -> None:
+    rows = [row for path in record.result_files() for row in record.read(path) if row["record"] == "attention"]
+    assert rows
+    assert [row["run_id"] for row in rows if "recipe_digest" not in row] == []
 
 
 def test_another_torch() -> None:

@@ -60,7 +60,7 @@ def test_nothing() -> None:
     assert page([]) == "No attention was measured.\n"
 
 
-def test_of_several_runs_one_with_the_baseline_counts_then_the_larger_then_the_last() -> None:
+def test_of_several_runs_one_with_the_baseline_counts_then_that_with_more_times_then_the_last() -> None:
     golden = [each for each in record.read(GOLDEN) if each.get("recipe") != "softcap"]
     first = golden[0]["run_id"]
 
@@ -72,9 +72,16 @@ def test_of_several_runs_one_with_the_baseline_counts_then_the_larger_then_the_l
     smaller = again("smaller", "2027-01-02T00:00:00+00:00", "flex")
     without_baseline = again("without", "2027-01-03T00:00:00+00:00", BASELINE)
 
+    more_refused = [
+        each | {"backend": "flash4", "status": "unsupported", "message": "no"}
+        for each in smaller
+        if each.get("backend") == BASELINE
+    ]
+
     def chosen(*runs: list[dict[str, Any]]) -> set[str]:
         return {str(one.rows[0]["run_id"]) for one in measured([row for run in runs for row in run])}
 
     assert chosen(golden, later) == {"later"}
     assert chosen(golden, smaller) == {first}
     assert chosen(without_baseline, smaller) == {"smaller"}
+    assert chosen(golden, [*later[:1], *smaller[1:], *more_refused]) == {first}

@@ -55,6 +55,12 @@ def test_a_recipe_with_a_score_is_told_apart() -> None:
         assert [(row.recipe, row.has_score) for row in table_of(rows).rows[:2]] == [(name, has_score)] * 2
 
 
+def test_the_table_is_of_the_usual_parameters() -> None:
+    unusual = [row | ({"case": "tiny"} if "case" in row else {}) for row in changed(flex=0.5)]
+    assert table_of([*golden(), *unusual]).rows == table_of(golden()).rows
+    assert len(list(regrets(table_of(golden()), unusual))) == 2
+
+
 def test_the_last_run_counts() -> None:
     (forward, _) = table_of([*golden(), *changed(flex=0.5)]).rows
     assert forward.ms["flex"] == 0.5
