@@ -35,6 +35,8 @@ IGNORED = {
         "case tiny, length 32, view tokens, block size 8, zoom automatic",
     ),
     "softcap/?cap=%3Cb%3E": ("cap cannot be “<b>”, only 0.1, ", "cap 50, length 32, zoom automatic"),
+    "sliding_window/?window=6&window=3": ("“window” is given more than once", START),
+    "?filter=window&filter=document": ("“filter” is given more than once", "recipes that match “window”"),
     "sliding_window/?zoom=7": ("zoom cannot be “7”, only automatic, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24", START),
     "softcap/?zoom=large&length=16": ("zoom cannot be “large”", "cap 50, length 16, zoom automatic"),
     "sliding_window/?zoom=20&window=7": (

@@ -67,8 +67,9 @@ def test_every_name_model_paper_and_tag_is_found(visit: Visit, record_property: 
     record_property("filters typed", len(queries))
 
 
-def test_nothing_that_matches_is_said(visit: Visit) -> None:
-    page = visit.open("gallery/?filter=no-such-recipe", ".am-filter:not([hidden])")
+@pytest.mark.parametrize("asked", ["no-such-recipe", "%3F%3F%3F", "%F0%9F%98%80"])
+def test_nothing_that_matches_is_said(visit: Visit, asked: str) -> None:
+    page = visit.open(f"gallery/?filter={asked}", ".am-filter:not([hidden])")
     assert shown(page) == [] and page.is_visible(".am-none")
     page.click(".am-none a")
     page.wait_for_function("!location.search")

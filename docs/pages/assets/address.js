@@ -7,10 +7,14 @@ const OF_THE_THEME = ["q", "h"];
 
 const asked = () => [...new URL(location.href).searchParams].filter(([name]) => !OF_THE_THEME.includes(name));
 
-/** Sentences about the parameters of the address that are not among those a page knows. */
+/** Sentences about the parameters of the address that a page does not know, and about those given more than once. */
 export function strangers(known) {
-  const names = new Set(asked().map(([name]) => name));
-  return [...names].filter((name) => !known.includes(name)).map((name) => `“${name}” is nothing that can be set here`);
+  const names = asked().map(([name]) => name);
+  const repeated = names.filter((name, at) => known.includes(name) && names.indexOf(name) !== at);
+  return [
+    ...new Set(names.filter((name) => !known.includes(name)).map((name) => `“${name}” is nothing that can be set here`)),
+    ...new Set(repeated.map((name) => `“${name}” is given more than once`)),
+  ];
 }
 
 /** The options set as the address asks: each is {name, values, at}. Returns sentences about what cannot be set. */

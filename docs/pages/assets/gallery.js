@@ -44,11 +44,12 @@ export function startFilter(page, signal) {
 
   function show() {
     const asked = words(query.value), tags = chosen();
+    const isWordless = asked.length === 0 && query.value.trim() !== "";
     let count = 0;
     for (const card of cards) {
       const own = card.dataset.tags.split(" ");
       const begins = (start) => wordsOf.get(card).some((word) => word.startsWith(start));
-      const matches = asked.every(begins) && tags.every((tag) => own.includes(tag));
+      const matches = !isWordless && asked.every(begins) && tags.every((tag) => own.includes(tag));
       card.parentElement.hidden = !matches;
       count += matches;
     }
