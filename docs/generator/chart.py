@@ -37,8 +37,11 @@ MARKERS = (
     Marker("diamond", "M0 -6.5L6.5 0L0 6.5L-6.5 0z"),
     Marker("triangle", "M0 -6.5L7 5.5H-7z"),
     Marker("cross", "M-2.5 -7h5v4.5h4.5v5h-4.5v4.5h-5v-4.5h-4.5v-5h4.5z"),
+    Marker("triangle pointing down", "M0 6.5L7 -5.5H-7z"),
+    Marker("wide bar", "M-8 -3h16v6h-16z"),
+    Marker("tall bar", "M-3 -8h6v16h-6z"),
 )
-"""Of the lengths of a chart, the shortest first."""
+"""Of the lengths of a chart, the shortest first: as many as all suites have."""
 
 
 @dataclass(frozen=True)
@@ -112,10 +115,11 @@ def _described(markers: Mapping[int, Marker]) -> str:
 
 def _legend(markers: Mapping[int, Marker]) -> Iterator[str]:
     apart = min(MOST_APART, (WIDTH + RIGHT) // len(markers))
+    unit = " tokens" if apart == MOST_APART else ""
     for number, (length, marker) in enumerate(markers.items()):
         x = LEFT + apart * number
         yield f"<path {marker.at(x + 6, 9)}/>"
-        yield f'<text class="am-chart-axis" x="{x + 17}" y="13">{length:,} tokens</text>'
+        yield f'<text class="am-chart-axis" x="{x + 17}" y="13">{length:,}{unit}</text>'
 
 
 def _grid(axis: _Axis, bottom: int) -> Iterator[str]:

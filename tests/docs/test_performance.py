@@ -9,6 +9,7 @@ import pytest
 
 from attn_mods import registry
 from benchmarks import record
+from benchmarks.attention.cases import SUITES
 from benchmarks.attention.report import median, verdict
 from benchmarks.bars import bars, digits
 from docs.generator import measured as measured_page
@@ -155,10 +156,12 @@ def test_a_chart_has_a_dot_for_each_length() -> None:
 def test_lengths_are_told_apart_by_shape_and_the_legend_says_how() -> None:
     lengths = [1024 * 2**power for power in range(len(MARKERS))]
     drawn = chart({"flex": {length: Dot(length, length, length) for length in lengths}}, "times")
-    legend = re.findall(r'd="([^"]+)"/><text class="am-chart-axis" x="\d+" y="13">([\d,]+) tokens<', drawn)
+    legend = re.findall(r'd="([^"]+)"/><text class="am-chart-axis" x="\d+" y="13">([\d,]+)<', drawn)
     dots = re.findall(r'd="([^"]+)"><title>flex, ([\d,]+) tokens: ', drawn)
     assert legend == dots and len({outline for outline, _ in legend}) == len(lengths)
     described = [f"{marker.name}: {length:,} tokens" for marker, length in zip(MARKERS, lengths, strict=True)]
     assert f"<desc>{'; '.join(described)}</desc>" in drawn
+    of_suites = {length for suites in SUITES.values() for suite in suites.values() for length in suite.lengths}
+    assert len(of_suites) <= len(MARKERS)
     with pytest.raises(ValueError, match="add a marker"):
         chart({"flex": {length: Dot(1, 1, 1) for length in [*lengths, 9]}}, "times")
