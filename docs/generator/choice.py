@@ -1,15 +1,14 @@
-"""The page on how far off the choice of "auto" is, from committed tables and the runs that came after them."""
+"""The page on how far off the choice of "auto" is, from committed tables and the runs they are of."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from attn_mods import tuning
 from attn_mods.tuning import Table
 from benchmarks import card_report
-from benchmarks.attention.cases import USUAL_CASE, Shape
+from benchmarks.attention.cases import USUAL_CASE
 from benchmarks.attention.report import Row
 from benchmarks.attention.tune import (
     NOT_MEASURED,
@@ -17,6 +16,7 @@ from benchmarks.attention.tune import (
     regrets,
     regrets_without_own_recipe,
     regrets_without_own_sizes,
+    table_of,
 )
 from docs.generator.records import runs
 from docs.generator.search import SECTION_LEFT_OUT
@@ -24,9 +24,6 @@ from docs.generator.words import heads, passed, tokens
 
 BAR = 0.03
 NONE = "None."
-
-Held = tuple[str, Shape | None]
-"""A recipe and the sizes that a table holds of it; None is any size."""
 
 OPENING = """\
 `backend="auto"` goes by a table of measurements on the same card, `attn_mods/tuning/<card>.json`, and takes the backend
@@ -37,11 +34,12 @@ is added, because the host's time varies by chance. A recipe that the table does
 goes by the others of its kind, masks or scores, on the nearest sizes that enough of them were measured on: by the
 median, over those, of each backend's time as a multiple of `flex`'s.
 
-How good the choice is shows in three ways: in runs that are later than those the table has of the same recipe; and in
-the table's own runs, each size, or each recipe, being taken out of the table in turn and chosen for by what is left.
-Full and causal, for which every kernel has an argument, are not taken out as recipes, and say nothing of others. Given
-is how much longer the chosen backend took than the fastest of all backends of `attention` in the same run. Times are
-*as called*: what a program gets that queues its calls from Python, the host's time included."""
+How good the choice is shows in three ways: each run is chosen for by the table of the runs before it; and in the runs
+that the table is made from, each size, or each recipe, is taken out of the table in turn and chosen for by what is
+left. Full and causal, for which every kernel has an argument, are not taken out as recipes, and say nothing of others.
+Given is how much longer the chosen backend took than the fastest of all backends of `attention` in the same run. Times
+are *as called*: what a program gets that queues its calls from Python, the host's time included. The first runs had
+little before them: what no table held then went by a fixed order."""
 
 FITTED = """\
 These rules were chosen with most of these figures at hand: the added half, that bfloat16 stands in for float16, and
@@ -60,40 +58,27 @@ def how_good_the_choice_is() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def later_runs(table: Table) -> list[tuple[Row, list[Regret]]]:
-    """The committed runs on the card of a table that it was not made from, each with the cases that came later.
+@functools.cache
+def by_earlier_runs(table: Table) -> Sequence[tuple[Row, Sequence[Regret]]]:
+    """Each committed run on a table's card, with its cases as the table of the runs before it would have chosen.
 
-    A case came later if the run began after every run of the table that has the recipe on those sizes; where none has,
-    after every run of the table that has the recipe.
+    Of those before it the ones that the table is made from count, and the first of all has none.
     """
-    of_card = [run for run in runs() if run[0]["environment"]["card"] == table.card]
-    latest = _latest(run for run in of_card if run[0]["run_id"] in table.runs)
+    of_card = sorted(
+        (run for run in runs() if run[0]["environment"]["card"] == table.card),
+        key=lambda run: str(run[0]["started_at"]),
+    )
     found = []
     for run in of_card:
-        if run[0]["run_id"] not in table.runs:
-            later = [each for each in regrets(table, run) if run[0]["started_at"] > latest[_held(each)]]
-            found += [(run[0], later)] if later else []
+        earlier = [
+            row
+            for other in of_card
+            if other[0]["run_id"] in table.runs and other[0]["started_at"] < run[0]["started_at"]
+            for row in other
+        ]
+        judged = list(regrets(table_of(earlier), run)) if earlier else []
+        found += [(run[0], judged)] if judged else []
     return found
-
-
-def _latest(made_from: Iterable[Sequence[Row]]) -> Mapping[Held, str]:
-    """When the last of these runs began that has a recipe on some sizes, and the recipe at all."""
-    latest: dict[Held, str] = defaultdict(str)
-    for environment, *rows in made_from:
-        for row in rows:
-            if row["record"] == "attention":
-                for held in ((row["recipe"], _sizes(Shape(**row["shape"]))), (row["recipe"], None)):
-                    latest[held] = max(latest[held], environment["started_at"])
-    return latest
-
-
-def _held(regret: Regret) -> Held:
-    return regret.group.entry, _sizes(regret.group.shape) if regret.is_in_table else None
-
-
-def _sizes(shape: Shape) -> Shape:
-    """The same in no dtype: a table's row of another may stand in for it."""
-    return replace(shape, dtype="")
 
 
 def foretold(table: Table, without: Callable[[Table, Iterable[Row]], Iterator[Regret]]) -> list[Regret]:
@@ -105,27 +90,34 @@ def foretold(table: Table, without: Callable[[Table, Iterable[Row]], Iterator[Re
 def _card(table: Table) -> Iterator[str]:
     yield f"## {table.card} {{ {SECTION_LEFT_OUT} }}"
     yield f"The table: {len(table.rows)} measurements, torch {table.torch}, of the runs {', '.join(table.runs)}."
-    later = later_runs(table)
-    found = [regret for _, its_own in later for regret in its_own]
+    earlier = by_earlier_runs(table)
+    found = [regret for _, its_own in earlier for regret in its_own]
     without_sizes, without_recipe = (
         foretold(table, without) for without in (regrets_without_own_sizes, regrets_without_own_recipe)
     )
+    there, other = ([each for each in found if each.is_in_table is held] for held in (True, False))
     rows = [
-        ["sizes in the table", *_summary([regret for regret in found if regret.is_in_table])],
-        ["other sizes", *_summary([regret for regret in found if not regret.is_in_table])],
+        ["each run, by the runs before it: sizes that they have", *_summary(there)],
+        ["each run, by the runs before it: other sizes", *_summary(other)],
         ["each size, without it in the table", *_summary(without_sizes)],
         ["each recipe, without it in the table", *_summary(without_recipe)],
     ]
     titles = ["", "cases", f"within {BAR:.0%}", "further off", "failed", NOT_MEASURED, "mean", "worst"]
     yield card_report.markdown_table(titles, rows)
-    yield "Every case of the later runs that is not within that:"
+    yield "Every case, by the runs before its own, that is not within that:"
     yield _table(found) or NONE
     yield "Every case, without its sizes in the table, that is not within that:"
     yield _table(without_sizes, says_where=False) or NONE
     yield "Every case, without its recipe in the table, that is not within that:"
     yield _table(without_recipe, says_where=False) or NONE
-    listed = "\n".join(f"- run {run['run_id']}, {run['started_at']}: `{run['command']}`" for run, _ in later)
-    yield f"The later runs:\n\n{listed}" if later else NONE
+    listed = "\n".join(f"- {_judged(run, its_own)}" for run, its_own in earlier)
+    yield f"The runs that were judged by those before them:\n\n{listed}" if earlier else NONE
+
+
+def _judged(run: Row, its_own: Sequence[Regret]) -> str:
+    near = sum(regret.share <= BAR for regret in its_own)
+    counted = f"{near} of {len(its_own)} cases within {BAR:.0%}"
+    return f"run {run['run_id']}, {run['started_at']}, {counted}: `{run['command']}`"
 
 
 def _summary(found: Sequence[Regret]) -> list[str]:
@@ -142,7 +134,7 @@ def _table(found: Sequence[Regret], says_where: bool = True) -> str:
 
     Args:
         found: All cases.
-        says_where: Whether a column says which sizes the table has.
+        says_where: Whether a column says which sizes the table had.
     """
     found = sorted((regret for regret in found if regret.share > BAR), key=lambda regret: -regret.share)
     if not found:

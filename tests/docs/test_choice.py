@@ -1,33 +1,21 @@
-"""The page on the choice of auto counts what later runs say of the committed table."""
+"""The page on the choice of auto counts what the committed runs say of it."""
 
 from __future__ import annotations
 
-import dataclasses
 import statistics
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 from attn_mods import tuning
 from attn_mods.tuning import Table
-from benchmarks.attention.tune import Regret, regrets_without_own_recipe, regrets_without_own_sizes
+from benchmarks.attention.tune import Regret, regrets_without_own_recipe, regrets_without_own_sizes, table_of
 from docs.generator import choice
-from docs.generator.choice import BAR, NONE, foretold, how_good_the_choice_is, later_runs
+from docs.generator.choice import BAR, NONE, by_earlier_runs, foretold, how_good_the_choice_is
 from docs.generator.records import runs
 from tests.docs.tables import table_below
 
 COMMITTED = [table for path in tuning.FOLDER.glob("*.json") if (table := tuning.read(path)) is not None]
-
-
-def before_its_last_run(table: Table) -> Table:
-    """The same as if the last of its runs were not in it: then at least that one came later."""
-    begun = {run[0]["run_id"]: run[0]["started_at"] for run in runs()}
-    *earlier, _ = sorted(table.runs, key=begun.__getitem__)
-    return dataclasses.replace(table, runs=tuple(earlier))
-
-
-TABLES = [*COMMITTED, *map(before_its_last_run, COMMITTED)]
 
 
 def named(table: Table) -> str:
@@ -35,12 +23,8 @@ def named(table: Table) -> str:
     return f"{table.card}, {len(table.runs)} runs"
 
 
-def without_dtype(shape: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in shape.items() if name != "dtype"}
-
-
-def later(table: Table) -> list[Regret]:
-    return [regret for _, its_own in later_runs(table) for regret in its_own]
+def judged(table: Table) -> list[Regret]:
+    return [regret for _, its_own in by_earlier_runs(table) for regret in its_own]
 
 
 def labelled(regret: Regret) -> str:
@@ -55,25 +39,26 @@ def page_of(table: Table, monkeypatch: pytest.MonkeyPatch) -> str:
     return how_good_the_choice_is()
 
 
-@pytest.mark.parametrize("table", TABLES, ids=named)
-def test_later_cases_began_after_all_that_the_table_has_of_them(table: Table) -> None:
-    made_from = [run for run in runs() if run[0]["run_id"] in table.runs]
-    for run, its_own in later_runs(table):
-        assert its_own
+@pytest.mark.parametrize("table", COMMITTED, ids=named)
+def test_each_run_is_judged_by_what_was_measured_before_it(table: Table) -> None:
+    begun = {run[0]["run_id"]: run[0]["started_at"] for run in runs()}
+    rows_of = {run[0]["run_id"]: run for run in runs() if run[0]["run_id"] in table.runs}
+    found = by_earlier_runs(table)
+    assert min(table.runs, key=begun.__getitem__) not in {run["run_id"] for run, _ in found}
+    for run, its_own in found:
+        before = [row for name, rows in rows_of.items() if begun[name] < run["started_at"] for row in rows]
+        held = {(row.recipe, row.what, row.shapes) for row in table_of(before).rows}
         for regret in its_own:
             group = regret.group
-            sizes = without_dtype(dataclasses.asdict(group.shape)) if regret.is_in_table else None
-            for environment, *rows in made_from:
-                alike = [row for row in rows if row.get("recipe") == group.entry]
-                if any(sizes in (None, without_dtype(row["shape"])) for row in alike):
-                    assert environment["started_at"] < run["started_at"]
+            name = group.to_ask_about().recipe("cpu").name
+            assert regret.is_in_table == ((name, regret.what, group.shape.shapes) in held)
 
 
 WITHOUT = [regrets_without_own_sizes, regrets_without_own_recipe]
 
 
 @pytest.mark.parametrize("without", WITHOUT)
-@pytest.mark.parametrize("table", TABLES, ids=named)
+@pytest.mark.parametrize("table", COMMITTED, ids=named)
 def test_each_case_is_foretold_by_others(table: Table, without: Callable[..., Iterator[Regret]]) -> None:
     found = foretold(table, without)
     assert found
@@ -81,12 +66,12 @@ def test_each_case_is_foretold_by_others(table: Table, without: Callable[..., It
         assert not regret.is_in_table
 
 
-@pytest.mark.parametrize("table", TABLES, ids=named)
+@pytest.mark.parametrize("table", COMMITTED, ids=named)
 def test_figures(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = table_below(page_of(table, monkeypatch), f"## {table.card} {{ data-search-exclude }}")
     cases = [
-        [each for each in later(table) if each.is_in_table],
-        [each for each in later(table) if not each.is_in_table],
+        [each for each in judged(table) if each.is_in_table],
+        [each for each in judged(table) if not each.is_in_table],
         *(foretold(table, without) for without in WITHOUT),
     ]
     for row, mine in zip(rows, cases, strict=True):
@@ -99,11 +84,11 @@ def test_figures(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
         assert row["worst"] == (f"{max(shares):.1%}" if shares else "")
 
 
-@pytest.mark.parametrize("table", TABLES, ids=named)
+@pytest.mark.parametrize("table", COMMITTED, ids=named)
 def test_every_case_further_off_is_listed(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     page = page_of(table, monkeypatch)
     for heading, found in (
-        ("Every case of the later runs that is not within that:", later(table)),
+        ("Every case, by the runs before its own, that is not within that:", judged(table)),
         ("Every case, without its sizes in the table, that is not within that:", foretold(table, WITHOUT[0])),
         ("Every case, without its recipe in the table, that is not within that:", foretold(table, WITHOUT[1])),
     ):
@@ -119,6 +104,6 @@ def test_every_case_further_off_is_listed(table: Table, monkeypatch: pytest.Monk
         )
 
 
-def test_no_later_run_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choice, "later_runs", lambda table: [])
+def test_nothing_before_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "by_earlier_runs", lambda table: [])
     assert how_good_the_choice_is().count(f"\n\n{NONE}\n") == 2
