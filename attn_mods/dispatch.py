@@ -194,9 +194,8 @@ def _how_chosen(call: Call, chosen: Backend | None, measured: Measured | None) -
             f"auto: none of those measured on this card computes this, so a fixed order decides; measured: {measured}"
         )
     if isinstance(measured, Typical):
-        return (
-            f"auto: {call.recipe.name} was not measured on this card; the fastest by {measured}, scaled to these sizes"
-        )
+        scaled = "" if measured.shapes == call.shapes else ", scaled to these sizes"
+        return f"auto: {call.recipe.name} was not measured on this card; the fastest by {measured}{scaled}"
     if measured is not None and measured.shapes == call.shapes:
         return f"auto: the fastest of those measured on this card: {measured}"
     if measured is not None:

@@ -34,12 +34,12 @@ is added, because the host's time varies by chance. A recipe that the table does
 goes by the others of its kind, masks or scores, on the nearest sizes that enough of them were measured on: by the
 median, over those, of each backend's time as a multiple of `flex`'s.
 
-How good the choice is shows in three ways: each run is chosen for by the table of the runs before it; and in the runs
-that the table is made from, each size, or each recipe, is taken out of the table in turn and chosen for by what is
-left. Full and causal, for which every kernel has an argument, are not taken out as recipes, and say nothing of others.
-Given is how much longer the chosen backend took than the fastest of all backends of `attention` in the same run. Times
-are *as called*: what a program gets that queues its calls from Python, the host's time included. The first runs had
-little before them: what no table held then went by a fixed order."""
+How good the choice is shows in three ways: each run is chosen for by a table of the runs before it, as far as those
+are among the runs that the table of today is made from; and in these, each size, or each recipe, is taken out of the
+table in turn and chosen for by what is left. Full and causal, for which every kernel has an argument, are not taken
+out as recipes, and say nothing of others. Given is how much longer the chosen backend took than the fastest of all
+backends of `attention` in the same run. Times are *as called*: what a program gets that queues its calls from Python,
+the host's time included. The first runs had little before them: what no table held then went by a fixed order."""
 
 FITTED = """\
 These rules were chosen with most of these figures at hand: the added half, that bfloat16 stands in for float16, and
