@@ -57,6 +57,11 @@ class Bar:
         """The bar as text."""
         return f"{'>=' if self.at_least else '<='} {self.limit:g}{self.unit}"
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether the run has neither a number nor a reason for it."""
+        return all(value.number is None and not value.note for value in (self.entry, self.closure))
+
     def verdict(self, value: Value) -> str:
         """Met, missed by how much of the bar, or not measured."""
         note = f" ({value.note})" if value.note else ""

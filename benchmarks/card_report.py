@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from benchmarks.bars import CLOSURE, ENTRY, Cells, bars, digits, median
+from benchmarks.bars import CLOSURE, ENTRY, Bar, Cells, bars, digits, median
 
 Records = list[dict[str, Any]]
 MEBIBYTE = 2**20
@@ -115,7 +115,7 @@ def _build(records: Records) -> Iterator[str]:
         yield "Median of the Python loop beside the samples, microseconds:"
         yield _by_place(places, titles, figures(lambda row: digits(row["host_us"]) if "host_us" in row else ""))
     yield "What it is held to:"
-    yield _bars(records)
+    yield from bars_table(bars(records))
 
 
 def _by_place(places: Sequence[tuple[str, int]], titles: Sequence[str], row_of: Callable[[str, int], list[str]]) -> str:
@@ -141,11 +141,30 @@ def _status(row: dict[str, Any]) -> str:
     return str(row["status"]).replace("_", " ")
 
 
-def _bars(records: Records) -> str:
+def bars_table(held_to: Sequence[Bar]) -> Iterator[str]:
+    """The table of the bars that a run says something of, and a sentence that names the others."""
     rows = [
-        [each.subject, each.required, each.verdict(each.entry), each.verdict(each.closure)] for each in bars(records)
+        [each.subject, each.required, each.verdict(each.entry), each.verdict(each.closure)]
+        for each in held_to
+        if not each.is_silent
     ]
-    return markdown_table(["what", "bar", "entry", "closure"], rows, names=4)
+    if rows:
+        yield markdown_table(["what", "bar", "entry", "closure"], rows, names=4)
+    silent = [each.subject for each in held_to if each.is_silent]
+    if silent:
+        yield f"Not measured in this run: {_named(silent)}."
+
+
+def _named(subjects: Sequence[str]) -> str:
+    """The subjects of bars, those together that lack the same quantities."""
+    quantities: dict[str, list[str]] = {}
+    for subject in subjects:
+        place, _, quantity = subject.rpartition(": ")
+        quantities.setdefault(place, []).append(f"*{quantity}*")
+    places: dict[str, list[str]] = {}
+    for place, of_place in quantities.items():
+        places.setdefault(" and ".join(of_place), []).append(place)
+    return "; and ".join(f"{what} of {'; '.join(where)}" if any(where) else what for what, where in places.items())
 
 
 def _decode(rows: Records) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from benchmarks import card_report
+from benchmarks import card_report, record
 from benchmarks.attention.cases import Shape
-from benchmarks.attention.report import EXPLANATION, TITLES, Measured
+from benchmarks.attention.report import EXPLANATION, TITLES, Measured, Row
 from benchmarks.attention.ways import BASELINE
-from docs.generator.block_masks import block_masks
 from docs.generator.choice import how_good_the_choice_is
 from docs.generator.examples import catalogue
 from docs.generator.records import by_card, case, length
@@ -66,6 +65,31 @@ def all_backends() -> str:
                 table = multiples("recipe", _link, here, what, times)
                 parts += [f"{title}, {how}:", table] if table else []
     return "\n\n".join([*parts, "What the columns of the recipes' tables mean:", EXPLANATION]) + "\n"
+
+
+def block_masks() -> str:
+    """Building BlockMasks on cards."""
+    runs = [list(record.read(path)) for path in record.result_files()]
+    of_cards = [rows for rows in runs if any(row["record"] == "cell" for row in rows) and _card_of(rows) is not None]
+    largest_first = sorted(of_cards, key=lambda rows: "principal" not in _masks_of(rows))
+    opening = (
+        "How long it takes to build a BlockMask on a card, against PyTorch's own `create_block_mask`, eager and "
+        "compiled, with parameter values that are new in every call. The first run is of the three masks that bars are "
+        "set for: causal, a window, packed documents; the others are of five more rules and of greater lengths. At the "
+        "end of each run stands what it is held to, and by how much that is missed."
+    )
+    head = f"---\ntitle: Building BlockMasks\n{PAGE_LEFT_OUT}\n---\n\n# Building BlockMasks"
+    return f"{head}\n\n{opening}\n\n{card_report.page(largest_first)}"
+
+
+def _masks_of(rows: Sequence[Row]) -> str:
+    """Whether the run is of the principal masks or of others."""
+    return "principal" if any(row.get("recipe") == "causal" for row in rows) else "others"
+
+
+def _card_of(rows: Sequence[Row]) -> str | None:
+    card: str | None = next(row["environment"]["card"] for row in rows if row["record"] == "environment")
+    return card
 
 
 def _by_length(of_card: Sequence[Measured]) -> dict[str, list[Measured]]:

@@ -10,7 +10,8 @@ from click.testing import CliRunner
 
 from benchmarks import record
 from benchmarks.__main__ import main
-from benchmarks.card_report import TITLES, markdown_table, page
+from benchmarks.bars import Bar, Value
+from benchmarks.card_report import TITLES, bars_table, markdown_table, page
 from benchmarks.methods import METHODS
 
 FOLDER = Path(__file__).parent
@@ -21,6 +22,20 @@ EXPECTED = FOLDER.joinpath("golden_card.md").read_text(encoding="utf-8")
 
 def test_the_page_is_the_golden_one() -> None:
     assert page([RECORDS]) == EXPECTED
+
+
+def silent(subject: str, reason: str = "") -> Bar:
+    return Bar(subject, 1, "", False, Value(None, reason), Value(None))
+
+
+def test_bars_of_which_nothing_is_known_are_a_sentence() -> None:
+    held_to = [silent(subject) for subject in ("a, 1 token: time", "a, 1 token: memory", "b")]
+    assert list(bars_table(held_to)) == ["Not measured in this run: *time* and *memory* of a, 1 token; and *b*."]
+
+
+def test_a_reason_for_nothing_measured_stays_in_the_table() -> None:
+    (table,) = bars_table([silent("a: time", "a, skipped: no entry")])
+    assert table.splitlines()[-1] == "| a: time | <= 1 | not measured (a, skipped: no entry) | not measured |"
 
 
 def test_the_command_line_prints_it() -> None:

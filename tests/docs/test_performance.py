@@ -13,10 +13,9 @@ from benchmarks.attention.cases import SUITES
 from benchmarks.attention.report import median, verdict
 from benchmarks.bars import bars, digits
 from docs.generator import measured as measured_page
-from docs.generator.block_masks import block_masks, without_the_unmeasured
 from docs.generator.chart import MARKERS, Dot, chart
 from docs.generator.measured import measured_speed
-from docs.generator.performance import all_backends, which_is_fastest
+from docs.generator.performance import all_backends, block_masks, which_is_fastest
 from docs.generator.records import by_card, case, fastest, length, of_entry
 from docs.generator.sdpa_and_flash import sdpa_and_flash
 from docs.generator.words import AS_CALLED, HOW, HOW_EXPLAINED, NO_OTHER
@@ -125,22 +124,6 @@ def test_bars_of_which_nothing_was_measured_are_named_below_the_table() -> None:
             assert (f"| {bar.subject} | " in table) == (bar not in left_out), bar.subject
             assert bar not in left_out or (place in below and f"*{quantity}*" in below), bar.subject
         assert bool(below) == bool(left_out)
-
-
-def test_a_table_of_nothing_is_a_sentence() -> None:
-    head = "What it is held to:\n\n| what | bar | entry | closure |\n| --- | --- | --- | --- |\n"
-    rows = [
-        f"| {what} | <= 1 | not measured | not measured |" for what in ("a, 1 token: time", "a, 1 token: memory", "b")
-    ]
-    assert without_the_unmeasured(head + "\n".join(rows)) == (
-        "What it is held to:\n\nNot measured in this run: *time* and *memory* of a, 1 token; and *b*."
-    )
-
-
-def test_a_reason_for_nothing_measured_stays() -> None:
-    row = "| a: time | <= 1 | not measured (a, skipped: no entry) | not measured |"
-    table = f"| what | bar | entry | closure |\n| --- | --- | --- | --- |\n{row}"
-    assert without_the_unmeasured(table) == table
 
 
 def test_a_chart_has_a_dot_for_each_length() -> None:
