@@ -121,11 +121,10 @@ class Run:
         reason = method.refuse(cell.mask, self.device) or self._too_slow(cell) or goes_on_from
         if reason is not None:
             return {"status": "skipped", "message": reason}
-        try:
-            return guarded(partial(self._measured, cell))
-        except TimeoutError as error:
-            self._given_up[cell] = str(error)
-            return {"status": "skipped", "message": str(error)}
+        row = guarded(partial(self._measured, cell))
+        if method.once and row["status"] == "skipped":
+            self._given_up[cell] = row["message"]
+        return row
 
     def _too_slow(self, cell: Cell) -> str | None:
         """Why a call would take too long, by what one took at a smaller length: torch's work grows with the square."""
@@ -208,12 +207,11 @@ class Run:
 
 
 def guarded(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What was measured, or why it was not: nothing that a cell does ends the run, but for its time being over."""
+    """What was measured, or why it was not: nothing that a cell does ends the run."""
     try:
         return measure()
-    except TimeoutError:
-        give_memory_back()
-        raise
+    except TimeoutError as error:
+        status, message = "skipped", first_line(error)
     except torch.OutOfMemoryError as error:
         status, message = "out_of_memory", first_line(error).split(" GPU ")[0]  # whose memory it is comes after that
     except Exception as error:

@@ -21,22 +21,20 @@ def within(seconds: float, what: str) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    over = False
+    over, message = False, f"{what} within {seconds:g} s"
 
     def ring(*_: object) -> None:
         nonlocal over
         over = True
-        raise TimeoutError(f"{what} within {seconds:g} s")
+        raise TimeoutError(message)
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
-    except TimeoutError:
-        raise
     except Exception as error:
-        if over:
-            raise TimeoutError(f"{what} within {seconds:g} s") from error
+        if over and not isinstance(error, TimeoutError):
+            raise TimeoutError(message) from error
         raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

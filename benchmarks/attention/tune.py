@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from attn_mods import backends
+from attn_mods.backends import Shapes
 from attn_mods.dispatch import ranked
 from attn_mods.tuning import FORWARD, TRAINING, Measured, Table, nearest
-from attn_mods.tuning.typical import BUILT_IN, look_up
+from attn_mods.tuning.typical import BUILT_IN, look_up, typical
 from benchmarks.attention.cases import USUAL_CASE, Group, Shape
 from benchmarks.attention.measure import key_of
 from benchmarks.attention.report import median
@@ -70,7 +71,7 @@ def table_of(records: Iterable[Row]) -> Table:
 
 def regrets(table: Table, records: Iterable[Row]) -> Iterator[Regret]:
     """What "auto" would have lost in a run by going by a table."""
-    return _regrets(records, lambda measured: _asked(look_up, table, measured, measured.has_score))
+    return _regrets(records, lambda about: look_up(table, about.recipe, about.has_score, *_call(about)))
 
 
 def regrets_without_own_sizes(table: Table, records: Iterable[Row]) -> Iterator[Regret]:
@@ -79,8 +80,8 @@ def regrets_without_own_sizes(table: Table, records: Iterable[Row]) -> Iterator[
     A case of which it then holds nothing alike is left out.
     """
 
-    def by_other_sizes(measured: Measured) -> Measured | None:
-        return _asked(nearest, _without(table, lambda row: row.shapes == measured.shapes), measured)
+    def by_other_sizes(about: Measured) -> Measured | None:
+        return nearest(_without(table, lambda row: row.shapes == about.shapes), about.recipe, *_call(about))
 
     return _regrets(records, by_other_sizes, only_if_any=True)
 
@@ -91,18 +92,17 @@ def regrets_without_own_recipe(table: Table, records: Iterable[Row]) -> Iterator
     Masks that kernels have arguments for are left out: they are no one's own.
     """
 
-    def by_other_recipes(measured: Measured) -> Measured | None:
-        if measured.recipe in BUILT_IN:
+    def by_other_recipes(about: Measured) -> Measured | None:
+        if about.recipe in BUILT_IN:
             return None
-        others = _without(table, lambda row: row.recipe == measured.recipe)
-        return _asked(look_up, others, measured, measured.has_score)
+        return typical(_without(table, lambda row: row.recipe == about.recipe), about.has_score, *_call(about))
 
     return _regrets(records, by_other_recipes, only_if_any=True)
 
 
-def _asked(ask: Callable[..., Measured | None], table: Table, about: Measured, *more: bool) -> Measured | None:
-    dtype: torch.dtype = getattr(torch, about.dtype)
-    return ask(table, about.recipe, *more, about.shapes, dtype, about.what == TRAINING)
+def _call(about: Measured) -> tuple[Shapes, torch.dtype, bool]:
+    """What of a call a table is asked by: sizes, dtype, and whether gradients are wanted."""
+    return about.shapes, getattr(torch, about.dtype), about.what == TRAINING
 
 
 def _without(table: Table, gone: Callable[[Measured], bool]) -> Table:

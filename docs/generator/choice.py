@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from attn_mods import tuning
 from attn_mods.tuning import Table
 from benchmarks import card_report
-from benchmarks.attention.cases import USUAL_CASE
 from benchmarks.attention.report import Row
 from benchmarks.attention.tune import (
     NOT_MEASURED,
@@ -20,7 +19,7 @@ from benchmarks.attention.tune import (
 )
 from docs.generator.records import runs
 from docs.generator.search import SECTION_LEFT_OUT
-from docs.generator.words import heads, passed, tokens
+from docs.generator.words import heads, passed, tokens, unusual
 
 BAR = 0.03
 NONE = "None."
@@ -143,7 +142,7 @@ def _table(found: Sequence[Regret], says_where: bool = True) -> str:
     titles = ["recipe", "sizes", "pass", "chosen", "fastest", *where, "slower by"]
     lines = [
         [
-            regret.group.entry + ("" if regret.group.case == USUAL_CASE else f", {regret.group.case}"),
+            ", ".join(filter(None, (regret.group.entry, unusual(regret.group.case)))),
             f"{tokens(regret.group.shape)} {heads(regret.group.shape)}",
             passed(regret.what),
             f"`{regret.chosen}`",

@@ -60,14 +60,17 @@ def _card(card: str, of_card: Sequence[Measured]) -> Iterator[str]:
 
 def _summary(one: Measured) -> str:
     """Which is fastest forward: by device time where that was measured, and as called."""
-    named = [f"{_named(one, times)} {how}" for times, how in HOW.items() if fastest(one, FORWARD, times)]
+    named = [f"{name} {how}" for times, how in HOW.items() if (name := _named(one, times))]
     other = f", case {case(one)}" if case(one) else ""
     return f"{length(one):,} tokens{other}, {passed(FORWARD)}: {'; '.join(named) or 'nothing computed it'}."
 
 
 def _named(one: Measured, times: str) -> str:
-    """The fastest with its time, and those that cannot be told from it."""
-    first, *others = fastest(one, FORWARD, times)
+    """The fastest with its time, and those that cannot be told from it; nothing if nothing has such a time."""
+    rows = fastest(one, FORWARD, times)
+    if not rows:
+        return ""
+    first, *others = rows
     text = f"`{first['backend']}` {digits(median(first[times]))} ms"
     if is_alone(one, FORWARD, times):
         return f"{text} ({NO_OTHER})"

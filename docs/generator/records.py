@@ -6,9 +6,9 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from benchmarks import record
-from benchmarks.attention.cases import USUAL_CASE
 from benchmarks.attention.report import Measured, Row, measured, median, verdict
 from docs.generator.refused import as_at_hand
+from docs.generator.words import unusual
 
 COMPARED = "--suite compared"
 """In the command of a run of SDPA beside the flash kernels, on sizes that other runs do not have."""
@@ -67,8 +67,7 @@ def length(one: Measured) -> int:
 
 def case(one: Measured) -> str:
     """The name of its parameters; nothing if they are the usual ones."""
-    name: str = one.rows[0]["case"]
-    return "" if name == USUAL_CASE else name
+    return unusual(one.rows[0]["case"])
 
 
 def is_alone(one: Measured, what: str, times: str) -> bool:

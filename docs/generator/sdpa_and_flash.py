@@ -155,9 +155,9 @@ def _without_times(here: Sequence[Comparison]) -> Iterator[str]:
     reasons: dict[str, list[str]] = {}
     for one, what in itertools.product(here, PASSES):
         rows = one.rows(what)
-        for way in SHOWN:
-            if rows.get(way, NO_ROW)["status"] != "ok":
-                row = rows.get(way, NO_ROW)
+        for way in dict.fromkeys((*SHOWN, *rows)):
+            row = rows.get(way, NO_ROW)
+            if row["status"] != "ok":
                 reasons.setdefault(f"{way}, {row['status']}: {row['message']}", []).append(
                     f"{one.tokens} {passed(what)}"
                 )

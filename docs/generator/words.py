@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.attention.cases import Shape
+from benchmarks.attention.cases import USUAL_CASE, Shape
 from benchmarks.attention.report import TITLES
 
 AS_GRAPH, AS_CALLED = "graph_rounds_ms", "rounds_ms"
@@ -22,6 +22,11 @@ NO_OTHER = "no other has a time"
 FORWARD, BOTH = "forward", "forward_backward"
 PASSES = (FORWARD, BOTH)
 """The passes of which pages say which way is fastest: of a model in use, and of one in training."""
+
+
+def unusual(case: str) -> str:
+    """The name of a case; nothing if it is the usual one."""
+    return "" if case == USUAL_CASE else case
 
 
 def passed(what: str) -> str:
