@@ -23,6 +23,7 @@ from benchmarks import block_mask_build, card_report, device_build, device_decod
 from benchmarks.attention import command as attention
 from benchmarks.attention import report as attention_report
 from benchmarks.attention import tune as attention_tune
+from benchmarks.attention.cases import PASSES
 from benchmarks.attention.cases import SUITES as ATTENTION_SUITES
 from benchmarks.environment import code_version, environment
 from benchmarks.measured_masks import MASKS
@@ -99,6 +100,7 @@ def main() -> None:
 @click.option("--mask", "masks", multiple=True, type=click.Choice(MASK_NAMES), help="Only this block mask; repeatable.")
 @click.option("--case", "cases", multiple=True, help="In place of the suite's; repeatable.")
 @click.option("--length", "lengths", multiple=True, type=click.IntRange(1), help="In place of the suite's; repeatable.")
+@click.option("--pass", "passes", multiple=True, type=click.Choice(PASSES), help="Of attention; repeatable.")
 @click.option("--method", "methods", multiple=True, type=click.Choice(METHOD_NAMES), help="Of block masks; repeatable.")
 @click.option("--jobs", type=click.IntRange(1), default=1, help="Recipes and shapes compiled at a time; one is timed.")
 @click.option("--budget", type=float, help="Seconds after which nothing more is begun.")
@@ -110,6 +112,7 @@ def run(
     everything: bool,
     backends: str | None,
     cases: tuple[str, ...],
+    passes: tuple[str, ...],
     jobs: int,
     out: Path | None,
     **options: Any,
@@ -123,7 +126,7 @@ def run(
         raise click.UsageError("name what to measure, or give --all; attn-mods list shows the entries")
     of_block_masks = [name for name in BLOCK_MASKS if name in names]
     if of_block_masks:
-        if len(names) > 1 or backends is not None or cases or jobs > 1:
+        if len(names) > 1 or backends is not None or cases or passes or jobs > 1:
             raise click.UsageError(f"{of_block_masks[0]} is measured by itself, with --mask, --length and --method")
         _run_block_masks(names[0], out, **options)
         return
@@ -138,6 +141,7 @@ def run(
         cases,
         options["lengths"],
         jobs,
+        tuple(what for what in PASSES if what in (passes or PASSES)),
     )
     attention.run(choice, _header(choice.command, options["commit"], choice.device), out)
 

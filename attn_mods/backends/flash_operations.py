@@ -1,44 +1,55 @@
 """Which rules the FLASH kernel of flex_attention is known to compile: those made of operations seen right on a card.
 
 Rules of the catalogue that consist of these were held against float64 there (torch 2.11), forward and backward. Others
-may work; what does not is clamp, minimum and maximum of positions, and a captured tensor of no dimension.
+may work; what does not is a captured tensor of no dimension.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from attn_mods.function_state import kernel_signature, tensors_of
 from attn_mods.recipe import Recipe
+from attn_mods.score import Score
 
 SEEN = frozenset(
     {
         "_local_scalar_dense",
         "_to_copy",
+        "abs",
         "add",
         "bitwise_and",
         "bitwise_or",
+        "clamp",
         "div",
         "eq",
         "exp2",
         "floor_divide",
         "ge",
+        "gt",
         "le",
+        "log",
         "lift_fresh",
         "lt",
+        "maximum",
+        "minimum",
         "mul",
         "ne",
         "neg",
         "new_ones",
+        "pow",
         "promote_types",
         "remainder",
+        "rsub",
         "select",
         "sub",
         "tanh",
@@ -47,8 +58,24 @@ SEEN = frozenset(
 )
 
 MOST_KNOWN = 256
+POSITIONS = 4
+"""Of a rule: sample, head, query and key."""
 
-_known: OrderedDict[Hashable, str | None] = OrderedDict()
+
+@dataclass(frozen=True)
+class _Rule:
+    """What is known of a rule.
+
+    Attributes:
+        unseen: What of it was not seen to compile, in words; None if nothing.
+        reads_positions: Whether its value depends on more than the score.
+    """
+
+    unseen: str | None
+    reads_positions: bool
+
+
+_known: OrderedDict[Hashable, _Rule] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -59,21 +86,27 @@ def unseen_in(recipe: Recipe, form: str) -> str | None:
         recipe: The placed recipe.
         form: Name of the form of the score's rule.
     """
-    position = torch.tensor(0)
-    rules: list[tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = []
-    if recipe.mask is not None:
-        rules.append((recipe.mask.mask_mod(), (position,) * 4))
+    rules = [] if recipe.mask is None else [_known_of(recipe.mask.mask_mod(), scores=0)]
     if recipe.score is not None:
-        rules.append((recipe.score.score_mod(form), (torch.tensor(0.5), *(position,) * 4)))
-    return next((unseen for unseen in (_unseen(*rule) for rule in rules) if unseen is not None), None)
+        rules.append(_of_score(recipe.score, form))
+    return next((rule.unseen for rule in rules if rule.unseen is not None), None)
 
 
-def _unseen(rule: Callable[..., Tensor], arguments: tuple[Tensor, ...]) -> str | None:
+def reads_positions(score: Score, form: str) -> bool:
+    """Whether a score depends on the sample, the head or a position, and not on the score before it alone."""
+    return _of_score(score, form).reads_positions
+
+
+def _of_score(score: Score, form: str) -> _Rule:
+    return _known_of(score.score_mod(form), scores=1)
+
+
+def _known_of(rule: Callable[..., Tensor], scores: int) -> _Rule:
     key = kernel_signature(rule)
     with _lock:
         if key in _known:
             return _known[key]
-    found = _look(rule, arguments)
+    found = _look(rule, scores)
     with _lock:
         _known[key] = found
         if len(_known) > MOST_KNOWN:
@@ -81,24 +114,29 @@ def _unseen(rule: Callable[..., Tensor], arguments: tuple[Tensor, ...]) -> str |
     return found
 
 
-def _look(rule: Callable[..., Tensor], arguments: tuple[Tensor, ...]) -> str | None:
-    if any(tensor.dim() == 0 for tensor in tensors_of(rule)):
-        return "a captured tensor of no dimension"
-    with torch.no_grad(), _Operations() as operations:
+def _look(rule: Callable[..., Tensor], scores: int) -> _Rule:
+    arguments = *(torch.tensor(0.5) for _ in range(scores)), *(torch.tensor(0) for _ in range(POSITIONS))
+    with torch.no_grad(), _Operations(arguments[scores:]) as operations:
         rule(*arguments)
     unseen = sorted(operations.names - SEEN)
-    return f"the operation {unseen[0]}" if unseen else None
+    text = f"the operation {unseen[0]}" if unseen else None
+    if any(tensor.dim() == 0 for tensor in tensors_of(rule)):
+        text = "a captured tensor of no dimension"
+    return _Rule(text, operations.touched)
 
 
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Names of the operations that run."""
+    """Names of the operations that run, and whether one of them is handed any of some tensors."""
 
-    def __init__(self) -> None:
+    def __init__(self, watched: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.names: set[str] = set()
+        self.touched = False
+        self._watched = {id(tensor) for tensor in watched}
 
     def __torch_dispatch__(
         self, function: Any, types: Any, arguments: tuple[Any, ...] = (), keywords: Mapping[str, Any] | None = None
     ) -> Any:
         self.names.add(function.overloadpacket.__name__)
+        self.touched |= any(id(each) in self._watched for each in tree_leaves((arguments, keywords)))
         return function(*arguments, **(keywords or {}))

@@ -1,9 +1,10 @@
 """flex_flash: compiled flex_attention on the FlashAttention-4 kernel, which skips blocks and runs any rule.
 
-From the package flash-attn-4 (flex_attention's BACKEND="FLASH"). Four facts shape it:
+From the package flash-attn-4 (flex_attention's BACKEND="FLASH"). Five facts shape it:
 
 - The kernel holds lengths and captured numbers as constants, and torch refuses symbols: each of them has a plan.
 - Its backward takes no gradient of lse, and none of what a rule captures.
+- With grouped heads its backward hands a score's rule other heads and positions than its forward (4.0.0b36).
 - torch 2.11 takes its lse for a logarithm to base 2, which it is not, and scales it by ln 2.
 - It ignores the lists of a BlockMask whose rule keeps everything: one that was handed in without a mask is refused.
 """
@@ -21,7 +22,8 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from attn_mods.backends.base import Call, Needs, Reason, Shapes
 from attn_mods.backends.flash4 import MODULE, UNTRIED
 from attn_mods.backends.flash_form import HALF
-from attn_mods.backends.flash_operations import unseen_in
+from attn_mods.backends.flash_kernel import mend_flash_kernel
+from attn_mods.backends.flash_operations import reads_positions, unseen_in
 from attn_mods.backends.flex import TUNED_MODE, Flex, plan_key
 from attn_mods.backends.packages import installed
 from attn_mods.backends.plan import Plan, plan_for
@@ -63,6 +65,8 @@ class FlexFlash(Flex):
             return Reason("the FLASH kernel has no gradients of what a score captures")
         if needs.training and recipe.score is not None and recipe.mask is None:
             return Reason("some gradients of a score without a mask are infinite on the FLASH kernel (torch 2.11)")
+        if needs.training and shapes.q_heads != shapes.kv_heads and self._reads_positions(recipe):
+            return Reason("with grouped heads its backward hands a score other heads and positions (FA4 4.0 beta)")
         if isinstance(recipe.mask, Listed):
             return Reason("the FLASH kernel ignores the lists of a BlockMask whose rule keeps everything")
         unseen = unseen_in(recipe, self.name)
@@ -74,12 +78,16 @@ class FlexFlash(Flex):
             return Reason("FlashAttention-4 was tried on cards of compute capability 9.0 and later alone")
         return None
 
+    def _reads_positions(self, recipe: Recipe) -> bool:
+        return recipe.score is not None and reads_positions(recipe.score, self.name)
+
     def form(self, q: Tensor, return_lse: bool) -> str:
         """One for this kernel."""
         return self.name
 
     def plan(self, call: Call, *arguments: Any) -> Plan:
         """The plan of these arguments, lengths and captured numbers included."""
+        mend_flash_kernel()
         q, k, _, score_mod, block_mask, *_ = arguments
         rules = score_mod, None if block_mask is None else block_mask.mask_mod
         numbers = tuple(leaf for rule in rules for leaf in leaves(rule) if isinstance(leaf, (bool, int, float)))

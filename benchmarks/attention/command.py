@@ -19,7 +19,7 @@ from attn_mods.entry import Kind
 from attn_mods.registry import UnknownEntryError
 from benchmarks import record
 from benchmarks.attention import measure, report
-from benchmarks.attention.cases import SUITES, Group, groups, is_of_this_file
+from benchmarks.attention.cases import PASSES, SUITES, Group, groups, is_of_this_file
 from benchmarks.attention.measure import Limits
 from benchmarks.attention.ways import DEFAULT, WAYS
 from benchmarks.attention.workers import Workers
@@ -40,6 +40,7 @@ class Choice:
         cases: Cases in place of the suite's, of each entry those that it has; the suite's own if empty.
         lengths: Numbers of tokens in place of the suite's; the suite's own if empty.
         jobs: Groups that are compiled at a time, each in a process of its own; 1 is one after the other, in this one.
+        passes: Passes that are measured.
     """
 
     names: tuple[str, ...]
@@ -50,6 +51,7 @@ class Choice:
     cases: tuple[str, ...] = ()
     lengths: tuple[int, ...] = ()
     jobs: int = 1
+    passes: tuple[str, ...] = PASSES
 
     def __post_init__(self) -> None:
         """Raise click.UsageError for what is not there, with near misses."""
@@ -78,6 +80,7 @@ class Choice:
         options += [f"--backends {','.join(self.ways)}"] if self.ways else []
         options += [f"--case {case}" for case in self.cases]
         options += [f"--length {length}" for length in self.lengths]
+        options += [f"--pass {what}" for what in self.passes if self.passes != PASSES]
         options += [f"--jobs {self.jobs}"] if self.jobs > 1 else []
         options += ["--device cpu"] if self.device == "cpu" and torch.cuda.is_available() else []
         return " ".join(["python -m benchmarks run", *(self.names or ("--all",)), *options])
@@ -112,7 +115,7 @@ def run(choice: Choice, header: dict[str, Any], out: Path | None) -> None:
     """
     before = list(record.read(out)) if out is not None and out.exists() else []
     of_this_file = (row for row in before if row["record"] == "attention" and is_of_this_file(row))
-    done = measure.whole_groups(of_this_file, choice.way_names)
+    done = measure.whole_groups(of_this_file, choice.way_names, choice.passes)
     left = [group for group in choice.groups() if measure.key_of(group.described()) not in done]
     if done:
         click.echo(f"{out}: {len(done)} groups are measured already, {len(left)} are left")
@@ -153,11 +156,12 @@ def _told(choice: Choice, left: Sequence[Group], end: float) -> Iterator[tuple[G
     """Each record with its group, and None where a group is done."""
     if choice.jobs > 1:
         free = torch.cuda.mem_get_info()[0] if choice.device == "cuda" else math.inf
-        yield from Workers(choice.way_names, choice.device, Limits(), choice.jobs, free).rows(left, end)
+        workers = Workers(choice.way_names, choice.device, Limits(), choice.jobs, free, choice.passes)
+        yield from workers.rows(left, end)
         return
     for group in left:
         if time.perf_counter() >= end:
             return
-        for row in measure.rows_of(group, choice.way_names, choice.device, Limits()):
+        for row in measure.rows_of(group, choice.way_names, choice.device, Limits(), passes=choice.passes):
             yield group, row
         yield group, None

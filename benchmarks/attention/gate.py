@@ -72,10 +72,12 @@ class Gate:
 
     Attributes:
         group: What is checked.
+        gradients: Whether the truth about the gradients is found too; without it no training task can be checked.
         is_shortened: Whether that is a shorter sequence than the one that is timed.
     """
 
-    def __init__(self, group: Group, device: str) -> None:
+    def __init__(self, group: Group, device: str, gradients: bool = True) -> None:
+        self.gradients = gradients
         self.group = group.shortened(LONGEST[device])
         self.is_shortened = self.group != group
         self.recipe = self.group.recipe(device)
@@ -109,16 +111,17 @@ class Gate:
     def _outcome(self, attend: AttendRows) -> dict[str, Tensor]:
         shape = self.group.shape
         # Gradients of some queries at a time are added up: in the dtype of the inputs each sum would be rounded.
-        leaves = [each.detach().double().requires_grad_() for each in self.inputs]
+        leaves = [each.detach().double().requires_grad_(self.gradients) for each in self.inputs]
         rows = max(1, MOST_PAIRS // (shape.B * shape.Hq * shape.kv_len))
         parts = []
         for start in range(0, shape.q_len, rows):
             offset = self.offset if rows >= shape.q_len else (self.offset or 0) + start
             out = attend(leaves[0][:, :, start : start + rows], leaves[1], leaves[2], offset)
-            torch.autograd.backward(out, self.gradient[:, :, start : start + rows].to(out.dtype))
+            if self.gradients:
+                torch.autograd.backward(out, self.gradient[:, :, start : start + rows].to(out.dtype))
             parts.append(out.detach())
         gradients = [leaf.grad for leaf in leaves if leaf.grad is not None]
-        return {"out": torch.cat(parts, 2), **dict(zip(LEAVES, gradients, strict=True))}
+        return {"out": torch.cat(parts, 2), **dict(zip(LEAVES, gradients, strict=self.gradients))}
 
     def _plain_attention(self, q: Tensor, k: Tensor, v: Tensor, offset: int | None) -> Tensor:
         q, k, v = (each.to(self.group.shape.torch_dtype) for each in (q, k, v))

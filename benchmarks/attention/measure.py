@@ -55,9 +55,9 @@ class _Contender:
     row: Row
 
 
-def expected_rows(ways: Iterable[str]) -> set[tuple[str, str]]:
+def expected_rows(ways: Iterable[str], passes: Sequence[str] = PASSES) -> set[tuple[str, str]]:
     """Way and pass of every record of a whole group."""
-    return set(itertools.product(ways, PASSES))
+    return set(itertools.product(ways, passes))
 
 
 def key_of(row: Row) -> tuple[object, ...]:
@@ -65,32 +65,39 @@ def key_of(row: Row) -> tuple[object, ...]:
     return row["recipe"], row["case"], *sorted(row["shape"].items())
 
 
-def whole_groups(rows: Iterable[Row], ways: Sequence[str]) -> set[tuple[object, ...]]:
+def whole_groups(rows: Iterable[Row], ways: Sequence[str], passes: Sequence[str] = PASSES) -> set[tuple[object, ...]]:
     """The keys of groups of which one run has every record."""
     found: dict[tuple[object, ...], set[tuple[str, str]]] = {}
     for row in rows:
         if row["record"] == "attention":
             found.setdefault((row["run_id"], *key_of(row)), set()).add((row["backend"], row["what"]))
-    wanted = expected_rows(ways)
+    wanted = expected_rows(ways, passes)
     return {key[1:] for key, there in found.items() if wanted <= there}
 
 
-def rows_of(group: Group, ways: Sequence[str], device: str, limits: Limits, turns: Turns = ALONE_HERE) -> Iterator[Row]:
-    """The records of a group, for all ways and passes."""
+def rows_of(
+    group: Group,
+    ways: Sequence[str],
+    device: str,
+    limits: Limits,
+    turns: Turns = ALONE_HERE,
+    passes: Sequence[str] = PASSES,
+) -> Iterator[Row]:
+    """The records of a group, for all these ways and passes."""
     try:
-        race = _race(group, device, limits, turns)
+        race = _race(group, device, limits, turns, passes)
     except Exception as error:  # whatever goes wrong with one group, the others are measured
-        for name, what in itertools.product(ways, PASSES):
+        for name, what in itertools.product(ways, passes):
             yield _row(group.described(), WAYS[name], what, device) | _failure(error)
         return
-    contenders: dict[str, dict[str, _Contender]] = {what: {} for what in PASSES}
+    contenders: dict[str, dict[str, _Contender]] = {what: {} for what in passes}
     with turns.beside_others():
         outcomes = race.outcomes(ways)
         with suppress(RuntimeError):
             give_memory_back()
     with turns.alone():
         for (name, training), outcome in race.with_all_memory(outcomes).items():
-            for what in PASSES[1:] if training else PASSES[:1]:
+            for what in (what for what in passes if _trains(what) == training):
                 row = _row(race.described, WAYS[name], what, device)
                 if isinstance(outcome, dict):
                     yield row | outcome
@@ -103,15 +110,20 @@ def rows_of(group: Group, ways: Sequence[str], device: str, limits: Limits, turn
         give_memory_back()
 
 
-def _race(group: Group, device: str, limits: Limits, turns: Turns) -> _Race:
+def _trains(what: str) -> bool:
+    """Whether a pass is one of training."""
+    return what != PASSES[0]
+
+
+def _race(group: Group, device: str, limits: Limits, turns: Turns, passes: Sequence[str]) -> _Race:
     """The race of a group; where others hold the memory that its truth needs, when they have given it back."""
     try:
         with turns.beside_others():
-            return _Race(group, device, limits)
+            return _Race(group, device, limits, passes)
     except torch.OutOfMemoryError:
         give_memory_back()
     with turns.alone():
-        return _Race(group, device, limits)
+        return _Race(group, device, limits, passes)
 
 
 def _row(shared: Row, way: Way, what: str, device: str) -> Row:
@@ -135,9 +147,10 @@ class _Ready:
 class _Race:
     """The ways to compute one group, all of the same recipe: a table of a score may fill much of the card."""
 
-    def __init__(self, group: Group, device: str, limits: Limits) -> None:
+    def __init__(self, group: Group, device: str, limits: Limits, passes: Sequence[str]) -> None:
         self.group, self.device, self.limits = group, device, limits
-        self.gate = Gate(group, device)
+        self.trainings = sorted({_trains(what) for what in passes})
+        self.gate = Gate(group, device, gradients=any(self.trainings))
         self.inputs = group.inputs(device)
         self.recipe = group.recipe(device) if self.gate.is_shortened else self.gate.recipe
         self._verdicts: dict[tuple[str, bool], Verdict | Row | None] = {}
@@ -145,13 +158,13 @@ class _Race:
         give_memory_back()
 
     def outcomes(self, ways: Sequence[str]) -> dict[tuple[str, bool], _Ready | Row]:
-        """For each way without and with gradients what can be timed, or status and message of what cannot.
+        """For each way, without gradients and with them as the passes need, what can be timed, or why it cannot.
 
         What is checked on a shorter sequence is checked first, and what was compiled for that forgotten at once: else
         sizes would become symbols, and what is compiled for the longer one another kernel.
         """
         found: dict[tuple[str, bool], Verdict | Row | None] = {}
-        for key in itertools.product(ways, (False, True)):
+        for key in itertools.product(ways, self.trainings):
             found[key] = self._attempt(self._refused_or_checked, *key)
         if self.gate.is_shortened:
             forget_compiled()

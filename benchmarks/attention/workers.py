@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.attention import measure
-from benchmarks.attention.cases import Group
+from benchmarks.attention.cases import PASSES, Group
 from benchmarks.attention.measure import Limits
 from benchmarks.attention.turns import Turns, choose_kernels_in_turn
 from benchmarks.attention.ways import WAYS
@@ -36,6 +36,7 @@ class Workers:
         limits: How long things may take.
         jobs: Processes at a time.
         bytes_free: A group is begun beside others only while they all need no more memory than this.
+        passes: Which of the passes are measured.
     """
 
     ways: Sequence[str]
@@ -43,6 +44,7 @@ class Workers:
     limits: Limits
     jobs: int
     bytes_free: float = math.inf
+    passes: Sequence[str] = PASSES
     _context: SpawnContext = field(default_factory=lambda: multiprocessing.get_context("spawn"))
 
     def rows(self, groups: Sequence[Group], end: float) -> Iterator[tuple[Group, Row | None]]:
@@ -63,8 +65,8 @@ class Workers:
         while running or (left and time.perf_counter() < end):
             while left and self._has_room(left[0], running) and time.perf_counter() < end:
                 group = left.pop(0)
-                arguments = number, group, tuple(self.ways), self.device, self.limits, turns, told
-                process = self._context.Process(target=_work, args=arguments, daemon=True)
+                asked = group, tuple(self.ways), self.device, self.limits, turns, tuple(self.passes)
+                process = self._context.Process(target=_work, args=(number, asked, told), daemon=True)
                 process.start()
                 running[number], known[number] = (group, process), []
                 number += 1
@@ -90,7 +92,7 @@ class Workers:
     def _missing(self, group: Group, rows: Sequence[Row], code: int | None) -> Iterator[Row]:
         """Records of what a process did not come to."""
         there = {(row["backend"], row["what"]) for row in rows}
-        for way, what in sorted(measure.expected_rows(self.ways) - there):
+        for way, what in sorted(measure.expected_rows(self.ways, self.passes) - there):
             yield measure.failed_row(group, way, what, self.device, f"its process ended with code {code}")
 
 
@@ -103,10 +105,11 @@ def _told(told: Any) -> Iterator[tuple[int, Row]]:
         return
 
 
-def _work(number: int, group: Group, ways: Sequence[str], device: str, limits: Limits, turns: Turns, told: Any) -> None:
+def _work(number: int, asked: tuple[Group, Sequence[str], str, Limits, Turns, Sequence[str]], told: Any) -> None:
+    *_, device, _, turns, _ = asked
     with turns.beside_others():
         measure.warm_up(device)
     if device == "cuda":
         choose_kernels_in_turn(turns)
-    for row in measure.rows_of(group, ways, device, limits, turns):
+    for row in measure.rows_of(*asked):
         told.put((number, row))

@@ -11,16 +11,15 @@ import attn_mods as am
 from attn_mods import Recipe, backends, masks, registry, scores
 from attn_mods.backends import Needs, Shapes, flex_flash, packages
 from attn_mods.backends.base import Call
-from attn_mods.backends.flash_operations import unseen_in
+from attn_mods.backends.flash_operations import reads_positions, unseen_in
 from attn_mods.backends.flex_flash import FLEX_FLASH
+from attn_mods.score import UserScore
+from attn_mods.user_rule import UserRule
 
 CUDA = torch.device("cuda")
 SHAPES = Shapes(1, 4, 4, 64, 64, 32, 32)
-CLAMPED = {
-    *("block_diffusion", "neighborhood", "sliding_tile", "tree_verification"),
-    *("forgetting", "kerple", "log_n_scale", "pair_bias", "relative_bias_table", "sandwich", "t5_bucket"),
-}
-"""Entries whose rule has a clamp, on which torch 2.11 failed on a card."""
+GROUPED = Shapes(1, 4, 2, 64, 64, 32, 32)
+TRAINING = Needs(input_gradients=True)
 
 
 @pytest.fixture
@@ -34,8 +33,31 @@ def test_rules_that_were_seen(name: str) -> None:
     case = registry.info(name).cases["bench" if "bench" in registry.info(name).cases else "tiny"]
     q_len, kv_len = (case.lengths or ((64, 64),))[0]
     recipe = Recipe.of(case.make(q_len, kv_len, "cpu")).sized(1, 4)
-    unseen = unseen_in(recipe, "flex_flash")
-    assert (unseen is not None) == (name in CLAMPED)
+    assert unseen_in(recipe, "flex_flash") is None
+
+
+def test_rules_that_were_not_seen() -> None:
+    rounded = UserScore(lambda score, b, h, q_idx, kv_idx: score.round())
+    assert unseen_in(Recipe(masks.Causal(), rounded), "flex_flash") == "the operation round"
+    two = UserRule(lambda b, h, q_idx, kv_idx: (q_idx - kv_idx).cumsum(0) >= 0)
+    assert unseen_in(Recipe(two), "flex_flash") == "the operation cumsum"
+
+
+@pytest.mark.parametrize("name", am.names(kind="score"))
+def test_what_a_score_reads(name: str) -> None:
+    score = registry.info(name).cases["bench"].make(64, 64, "cpu")
+    assert reads_positions(score, "flex_flash") == (name != "softcap")
+
+
+@pytest.mark.usefixtures("on_hopper")
+@pytest.mark.parametrize("shapes", [SHAPES, GROUPED], ids=str)
+@pytest.mark.parametrize("name", am.names(kind="score"))
+def test_gradients_of_grouped_heads(name: str, shapes: Shapes) -> None:
+    recipe = Recipe(masks.Causal(), registry.info(name).cases["bench"].make(64, 64, "cpu"))
+    assert FLEX_FLASH.limits(recipe, shapes, torch.bfloat16, CUDA, Needs()) is None
+    refused = FLEX_FLASH.limits(recipe, shapes, torch.bfloat16, CUDA, TRAINING)
+    assert (refused is not None) == (shapes is GROUPED and name != "softcap")
+    assert refused is None or "grouped heads" in refused.text
 
 
 @pytest.mark.usefixtures("on_hopper")
@@ -56,7 +78,6 @@ def test_rules_that_were_seen(name: str) -> None:
         ),
         (Recipe(score=scores.Alibi(num_heads=4)), Needs(input_gradients=True), torch.float16, "without a mask"),
         (Recipe(masks.SlidingWindow(torch.tensor(5))), Needs(), torch.float16, "a captured tensor of no dimension"),
-        (Recipe(masks.Neighborhood((8, 8), (3, 3))), Needs(), torch.float16, "not seen to compile the operation"),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )

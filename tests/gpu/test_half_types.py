@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -27,9 +28,11 @@ CLAIMED = {
     "nested": {"document", "document_causal"},
     "flash3": {"causal", "document", "document_causal"},
     "flash4": {"causal", "document", "document_causal", "sliding_window"},
-    "flex_flash": {"causal", "document", "document_causal", "sliding_window", "softcap", "alibi", "block_causal"},
 }
 """What these must compute at least, where they are installed."""
+
+TENSOR_CASE = "tensor"
+"""The cases whose parameter is a tensor of no dimension, which the FLASH kernel of flex does not compile."""
 
 PACKAGES = {"flash3": "fa3_fwd_interface", "flash4": "flash_attn.cute", "flex_flash": "flash_attn.cute"}
 
@@ -154,6 +157,31 @@ def test_softcap(dtype: torch.dtype, approximate: bool, cap: float, backend: str
     assert not [row for row in rows if row.outcome != "ok"], rows
 
 
+def with_causal(problem: Problem) -> Problem:
+    """The same under the causal mask."""
+    return replace(problem, recipe=replace(problem.recipe, mask=masks.Causal()))
+
+
+def with_as_many_key_heads(problem: Problem) -> Problem:
+    """The same with a head of k and v for every query head."""
+    k, v = (each.repeat_interleave(problem.q.shape[1] // each.shape[1], 1) for each in (problem.k, problem.v))
+    return replace(problem, k=k, v=v)
+
+
+@pytest.mark.parametrize("windows", [[4, 200, 30, 100], [1, 1, 64, 64]], ids=str)
+def test_windows_per_head_of_grouped_heads_on_the_flash_kernel_of_flex(windows: list[int]) -> None:
+    skip_if_not_installed("flex_flash")
+    q = torch.randn(2, 4, LENGTH, 64, device="cuda", dtype=torch.bfloat16)
+    k, v = (torch.randn(2, 2, LENGTH, 64, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    problem = Problem(Recipe(masks.SlidingWindow(torch.tensor(windows, device="cuda"))), q, k, v, None)
+    rows = [
+        check_output("windows", "flex_flash", problem),
+        check_lse("windows", "flex_flash", problem),
+        check_gradients("windows", "flex_flash", problem, parameters=False),
+    ]
+    assert not [row for row in rows if row.outcome != "ok"], rows
+
+
 @pytest.mark.parametrize(
     ("name", "case"),
     [(name, case) for name in am.names(kind="mask") + am.names(kind="score") for case in registry.info(name).cases],
@@ -165,14 +193,18 @@ def test_every_entry_on_the_flash_kernel_of_flex(
     made = registry.info(name).cases[case]
     q_len, kv_len = (made.lengths or ((LENGTH, LENGTH),))[0]
     problem = Problem.of(made.make(q_len, kv_len, "cuda"), q_len, kv_len, torch.bfloat16, "cuda")
-    if not claims("flex_flash", problem, Needs(input_gradients=True)):
-        assert (name, case) not in {(each, "bench") for each in CLAIMED["flex_flash"]}
+    refused = not claims("flex_flash", problem, Needs(lse=True))
+    assert refused == (case == TENSOR_CASE or q_len == 1)
+    if refused:
         record_property("refused by the FLASH kernel of flex", 1)
         return
-    rows = [
-        check_output(case, "flex_flash", problem),
-        check_lse(case, "flex_flash", problem),
-        check_gradients(case, "flex_flash", problem, parameters=False),
-    ]
+    rows = [check_output(case, "flex_flash", problem), check_lse(case, "flex_flash", problem)]
+    if problem.recipe.score is not None:
+        assert not claims("flex_flash", problem, Needs(input_gradients=True))
+        problem = with_causal(problem)
+        if problem.q.shape[1] != problem.k.shape[1] and name != "softcap":
+            assert not claims("flex_flash", problem, Needs(input_gradients=True))
+            problem = with_as_many_key_heads(problem)
+    rows.append(check_gradients(case, "flex_flash", problem, parameters=False))
     assert not [row for row in rows if row.outcome != "ok"], rows
     record_property("FLASH kernel of flex", len(rows))

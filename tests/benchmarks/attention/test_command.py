@@ -45,6 +45,8 @@ def run(*arguments: str) -> Result:
         (["--all", "--case", "tall"], "there is no case tall of any entry; there are tiny, bench, one,"),
         (["causal", "block_mask_build"], "block_mask_build is measured by itself"),
         (["block_mask_build", "--backends", "flex"], "is measured by itself"),
+        (["block_mask_build", "--pass", "forward"], "is measured by itself"),
+        (["causal", "--pass", "sideways"], "'sideways' is not one of 'forward', 'backward', 'forward_backward'"),
         (["block_mask_build", "--suite", "full"], "suite full is not for block_mask_build"),
     ],
     ids=str,
@@ -68,6 +70,18 @@ def test_measured_and_reported(tmp_path: Path) -> None:
     assert again.output.splitlines()[-5:] == result.output.splitlines()[-5:]
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_some_passes_alone(jobs: int, tmp_path: Path) -> None:
+    out = tmp_path / "causal.jsonl"
+    common = ("causal", "--backends", "eager", "--out", str(out), "--jobs", str(jobs))
+    assert run(*common, "--pass", "forward").exit_code == 0
+    header, *rows = record.read(out)
+    assert " --pass forward" in header["command"] and "backward" not in header["command"]
+    assert [row["what"] for row in rows if row["record"] == "attention"] == ["forward"] * 2
+    assert "2 groups are measured already, 0 are left" in run(*common, "--pass", "forward").output
+    assert "measured already" not in run(*common).output
+
+
 def test_cases_of_each_entry_are_those_it_has() -> None:
     chosen = Choice(("causal", "softcap"), "quick", (), 1.0, "cpu", cases=("approximate", "bench"))
     measured = {(group.entry, group.case) for group in chosen.groups()}
@@ -81,12 +95,12 @@ def test_goes_on_with_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "4 of 4 groups were not begun within 0 s; the same command takes up the rest" in result.output
     begun = 0
 
-    def rows_of_two(*arguments: object) -> object:
+    def rows_of_two(*arguments: object, **named: object) -> object:
         nonlocal begun
         begun += 1
         if begun == 3:
             raise Crash
-        return rows_of(*arguments)  # type: ignore[arg-type]
+        return rows_of(*arguments, **named)  # type: ignore[arg-type]
 
     rows_of = measure.rows_of
     monkeypatch.setattr(measure, "rows_of", rows_of_two)

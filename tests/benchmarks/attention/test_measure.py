@@ -132,11 +132,11 @@ def test_what_no_way_can_do_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_truth_that_found_no_memory_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     made, truth = [], measure.Gate
 
-    def lacks_memory_once(group: Group, device: str) -> measure.Gate:
+    def lacks_memory_once(group: Group, device: str, gradients: bool) -> measure.Gate:
         made.append(group)
         if len(made) == 1:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB.")
-        return truth(group, device)
+        return truth(group, device, gradients)
 
     monkeypatch.setattr(measure, "Gate", lacks_memory_once)
     rows = list(rows_of(SMALL, CHEAP, "cpu", SHORT))
@@ -168,6 +168,21 @@ def test_whole_groups() -> None:
     assert not whole_groups(rows, (*CHEAP, "flex"))
     half = len(rows) // 2
     assert not whole_groups(rows[:half] + [row | {"run_id": "b"} for row in rows[half:]], CHEAP)
+
+
+@pytest.mark.parametrize("passes", [("forward",), ("backward",), ("forward", "forward_backward")], ids=str)
+def test_some_passes_alone(passes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    gates: list[measure.Gate] = []
+    truth = measure.Gate
+    monkeypatch.setattr(
+        measure, "Gate", lambda *arguments, **known: gates.append(truth(*arguments, **known)) or gates[-1]
+    )
+    rows = [row | {"run_id": "a"} for row in rows_of(SMALL, CHEAP, "cpu", SHORT, passes=passes)]
+    assert {(row["backend"], row["what"]) for row in rows} == expected_rows(CHEAP, passes)
+    assert len(rows) == len(CHEAP) * len(passes)
+    assert {row["status"] for row in rows} == {"ok"}
+    assert ("q" in gates[0]._expected) == (passes != ("forward",))
+    assert whole_groups(rows, CHEAP, passes) and not whole_groups(rows, CHEAP)
 
 
 def test_ceiling() -> None:

@@ -17,8 +17,9 @@ WAYS = ("sdpa_math", "eager")
 GROUPS = [Group("causal", "bench", Shape(1, 2, 2, length, length, 16, "float32")) for length in (32, 48)]
 
 
-def dies(number: int, group: Group, ways: Any, device: str, limits: Limits, turns: Any, told: Any) -> None:
+def dies(number: int, asked: tuple[Any, ...], told: Any) -> None:
     """Tell one record of the first group and leave without a word; do nothing wrong with the other."""
+    group, ways, *_ = asked
     if group == GROUPS[0]:
         told.put((number, {"backend": "eager", "what": "forward", "status": "ok"}))
         told.close()
@@ -42,6 +43,12 @@ def test_every_record_comes_and_then_the_end() -> None:
         assert rows.count(None) == 1 and rows[-1] is None
         assert {(row["backend"], row["what"]) for row in rows[:-1]} == expected_rows(WAYS)
         assert {row["status"] for row in rows[:-1]} == {"ok"}
+
+
+def test_passes_that_are_not_wanted_have_no_record() -> None:
+    workers = Workers(WAYS, "cpu", Limits(seconds=0.01, most=3), 2, passes=("forward",))
+    rows = [row for _, row in workers.rows(GROUPS, time.perf_counter() + 600) if row is not None]
+    assert [row["what"] for row in rows] == ["forward"] * len(GROUPS) * len(WAYS)
 
 
 def test_a_process_that_dies_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
