@@ -1,9 +1,13 @@
-"""A mistake in torch's CPU kernel of flex_attention (seen in 2.13), mended before the kernel is first compiled.
+"""Two mistakes in torch's CPU kernel of flex_attention (seen in 2.11 and 2.13), mended before it is first compiled.
 
 The kernel is generated with placeholders for the sizes of its two tiles, and each is then replaced by a variable in the
 text of the program: a placeholder ``ks2`` also inside ``ks29``, the symbol of a captured tensor's length. With tables
 whose length changes, the program does not compile, or, where a symbol is called just as a placeholder, reads from wrong
 places. The placeholders are numbered after the symbols, so a thousand symbols that nothing uses make them unmistakable.
+
+Its product of queries and keys goes by 16 keys at a time. What is left at the end it computes as if it were 16 too, if
+it is whole vectors and the head has fewer than 24 dimensions: 8 keys on a processor with AVX2 alone. Scores of keys
+that do not exist overwrite others, and what lies behind them. Then the other of its two ways is taken.
 """
 
 from __future__ import annotations
@@ -17,19 +21,33 @@ import torch
 
 UNUSED = tuple(sympy.Symbol(f"unused{number}") for number in range(1000))
 
+WHOLE_VECTORS = "N % Vectorized::size() == 0 && 24 * BLOCK_M > K"
+WHOLE_BLOCK = "N == BLOCK_N && 24 * BLOCK_M > K"
+
+TAG = "flex_attention mended by attn_mods"
+
 
 @torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]  # at trace time too, outside of the graph
 def mend_cpu_kernel() -> bool:
-    """Make the placeholders unmistakable; whether this torch has them."""
+    """Mend both; whether this torch has the kernel.
+
+    What the compiler keeps on disk is told apart from what it generated without this.
+    """
     importlib.import_module("torch._inductor.compile_fx")  # the compiler's modules cannot be imported in any order
     template: Any = importlib.import_module("torch._inductor.codegen.cpp_flex_attention_template")
-    kernel = template.CppFlexAttentionTemplate
-    original: Callable[..., str] | None = getattr(kernel, "modification", None)
+    original: Callable[..., str] | None = getattr(template.CppFlexAttentionTemplate, "modification", None)
     if original is None:
         return False
-    if getattr(original, "is_mended", False):
-        return True
+    if not getattr(original, "is_mended", False):
+        template.CppFlexAttentionTemplate.modification = _with_unmistakable_placeholders(original)
+        products: Any = importlib.import_module("torch._inductor.codegen.cpp_micro_gemm").CppMicroGemmFP32Vec
+        products.TEMPLATE_KERNEL = products.TEMPLATE_KERNEL.replace(WHOLE_VECTORS, WHOLE_BLOCK)
+        kept: Any = torch.compiler.config
+        kept.cache_key_tag = f"{kept.cache_key_tag} {TAG}".strip()
+    return True
 
+
+def _with_unmistakable_placeholders(original: Callable[..., str]) -> Callable[..., str]:
     def modification(self: Any, *arguments: Any) -> str:
         symbols = self.extra_sizevars
         self.extra_sizevars = [*symbols, *UNUSED]
@@ -39,5 +57,4 @@ def mend_cpu_kernel() -> bool:
             self.extra_sizevars = symbols
 
     modification.is_mended = True  # type: ignore[attr-defined]
-    kernel.modification = modification
-    return True
+    return modification

@@ -63,8 +63,6 @@ class FlexFlash(Flex):
             return Reason("the lse of the FLASH kernel has no gradient, which a returned lse or a sink needs")
         if needs.parameter_gradients:
             return Reason("the FLASH kernel has no gradients of what a score captures")
-        if needs.training and recipe.score is not None and recipe.mask is None:
-            return Reason("some gradients of a score without a mask are infinite on the FLASH kernel (torch 2.11)")
         if needs.training and shapes.q_heads != shapes.kv_heads and self._reads_positions(recipe):
             return Reason("with grouped heads its backward hands a score other heads and positions (FA4 4.0 beta)")
         if isinstance(recipe.mask, Listed):

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import attn_mods as am
+from attn_mods import Mask, Recipe
 from attn_mods.backend_checks import GRADIENT_SLACK, Problem, Rating, plain_attention, rate
+from attn_mods.mask import Frame
 from benchmarks.attention.cases import Group
 from benchmarks.attention.ways import Attend, Task
 
@@ -25,7 +27,47 @@ MOST_PAIRS = 2**25
 """Queries times keys, of all heads and samples, that the truth is found for at a time; a matrix of them is 256 MB."""
 
 LEAVES = ("q", "k", "v")
-AttendRows = Callable[[Tensor, Tensor, Tensor, int | None], Tensor]
+AttendRows = Callable[[Recipe, Tensor, Tensor, Tensor, int | None], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class DenseOnce(Mask):
+    """A mask whose dense form is made when it is made: for a few queries each time it is cut out of that.
+
+    Attributes:
+        mask: The mask.
+        q_end: One past the last query position that is asked for.
+        kv_end: The same of keys.
+    """
+
+    mask: Mask
+    q_end: int
+    kv_end: int
+    matrix: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.mask.check_lengths(self.q_end, self.kv_end)
+        object.__setattr__(self, "matrix", self.mask.dense(self.q_end, self.kv_end))
+
+    @property
+    def name(self) -> str:
+        """The name of the mask."""
+        return self.mask.name
+
+    @property
+    def frame(self) -> Frame:  # type: ignore[override]
+        """The frame of the mask."""
+        return self.mask.frame
+
+    def batch_and_heads(self) -> tuple[int, int]:
+        """Those of the mask."""
+        return self.mask.batch_and_heads()
+
+    def dense(self, q_len: int, kv_len: int) -> Tensor:
+        """The first rows and columns."""
+        if q_len > self.q_end or kv_len > self.kv_end:
+            raise ValueError(f"{self.name}: made for {self.q_end} x {self.kv_end}, asked for {q_len} x {kv_len}")
+        return self.matrix[..., :q_len, :kv_len]
 
 
 @dataclass(frozen=True)
@@ -83,8 +125,9 @@ class Gate:
         self.recipe = self.group.recipe(device)
         self.offset = self.group.q_offset(self.recipe)
         *self.inputs, self.gradient = self.group.inputs(device, seed=1)
-        self._plain = self._outcome(self._plain_attention)
-        self._expected = self._outcome(self._reference)
+        recipe = self._with_dense_mask()
+        self._plain = self._outcome(recipe, self._plain_attention)
+        self._expected = self._outcome(recipe, self._reference)
 
     def task(self, training: bool) -> Task:
         """The task that a way is checked on."""
@@ -108,7 +151,13 @@ class Gate:
             None if gradients is None else rate(gradients, dtype, GRADIENT_SLACK),
         )
 
-    def _outcome(self, attend: AttendRows) -> dict[str, Tensor]:
+    def _with_dense_mask(self) -> Recipe:
+        mask, shape = self.recipe.mask, self.group.shape
+        if mask is None:
+            return self.recipe
+        return replace(self.recipe, mask=DenseOnce(mask, (self.offset or 0) + shape.q_len, shape.kv_len))
+
+    def _outcome(self, recipe: Recipe, attend: AttendRows) -> dict[str, Tensor]:
         shape = self.group.shape
         # Gradients of some queries at a time are added up: in the dtype of the inputs each sum would be rounded.
         leaves = [each.detach().double().requires_grad_(self.gradients) for each in self.inputs]
@@ -116,16 +165,16 @@ class Gate:
         parts = []
         for start in range(0, shape.q_len, rows):
             offset = self.offset if rows >= shape.q_len else (self.offset or 0) + start
-            out = attend(leaves[0][:, :, start : start + rows], leaves[1], leaves[2], offset)
+            out = attend(recipe, leaves[0][:, :, start : start + rows], leaves[1], leaves[2], offset)
             if self.gradients:
                 torch.autograd.backward(out, self.gradient[:, :, start : start + rows].to(out.dtype))
             parts.append(out.detach())
         gradients = [leaf.grad for leaf in leaves if leaf.grad is not None]
         return {"out": torch.cat(parts, 2), **dict(zip(LEAVES, gradients, strict=self.gradients))}
 
-    def _plain_attention(self, q: Tensor, k: Tensor, v: Tensor, offset: int | None) -> Tensor:
+    def _plain_attention(self, recipe: Recipe, q: Tensor, k: Tensor, v: Tensor, offset: int | None) -> Tensor:
         q, k, v = (each.to(self.group.shape.torch_dtype) for each in (q, k, v))
-        return plain_attention(Problem(self.recipe, q, k, v, offset))[0]
+        return plain_attention(Problem(recipe, q, k, v, offset))[0]
 
-    def _reference(self, q: Tensor, k: Tensor, v: Tensor, offset: int | None) -> Tensor:
-        return am.reference(q, k, v, self.recipe, q_offset=offset)
+    def _reference(self, recipe: Recipe, q: Tensor, k: Tensor, v: Tensor, offset: int | None) -> Tensor:
+        return am.reference(q, k, v, recipe, q_offset=offset)

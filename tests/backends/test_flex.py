@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import platform
 from typing import Any
 
 import pytest
 import torch
+from torch._inductor import config as inductor_config
 from torch.nn.attention.flex_attention import BlockMask
 
 import attn_mods as am
 from attn_mods import Recipe, masks, scores
-from attn_mods.backends import flex
+from attn_mods.backends import flex, plan
 from attn_mods.backends.base import Call, Needs
 from attn_mods.backends.block_mask_cache import block_mask_for, of_any_length
 from attn_mods.backends.sink_key import MaskWithSinkKey, ScoreWithSinkKey
@@ -51,6 +53,17 @@ def test_c55_lengths_and_head_dimensions(q_len: int, kv_len: int, head_dim: int)
     """
     tensors = inputs(q_len, kv_len, head_dim=head_dim)
     assert_matches_reference(tensors, masks.Causal(), "flex", q_offset=kv_len - q_len, tolerance=1e-6)
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="AVX2 is of another processor")
+@pytest.mark.parametrize("head_dim", [8, 16])
+@pytest.mark.parametrize("length", [8, 40, 56])
+def test_keys_that_are_half_a_block_of_the_product(length: int, head_dim: int) -> None:
+    """What a processor with AVX2 alone computes, on any that has it."""
+    torch._dynamo.reset()
+    plan._plans.clear()
+    with inductor_config.patch({"cpp.simdlen": 256}):
+        assert_matches_reference(inputs(length, head_dim=head_dim), Recipe(masks.Causal()), "flex")
 
 
 def test_c57_values_narrower_than_keys() -> None:

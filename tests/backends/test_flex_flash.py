@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import attn_mods as am
-from attn_mods import Recipe, backends, masks, registry, scores
+from attn_mods import Recipe, backends, masks, registry
 from attn_mods.backends import Needs, Shapes, flex_flash, packages
 from attn_mods.backends.base import Call
 from attn_mods.backends.flash_operations import reads_positions, unseen_in
@@ -76,7 +76,6 @@ def test_gradients_of_grouped_heads(name: str, shapes: Shapes) -> None:
             torch.float16,
             "no gradients of what a score captures",
         ),
-        (Recipe(score=scores.Alibi(num_heads=4)), Needs(input_gradients=True), torch.float16, "without a mask"),
         (Recipe(masks.SlidingWindow(torch.tensor(5))), Needs(), torch.float16, "a captured tensor of no dimension"),
     ],
     ids=lambda value: getattr(value, "name", ""),

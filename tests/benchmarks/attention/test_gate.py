@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+import attn_mods as am
 from benchmarks.attention import gate as gate_module
-from benchmarks.attention.gate import Gate, Verdict
+from benchmarks.attention.cases import Group, Shape
+from benchmarks.attention.gate import DenseOnce, Gate, Verdict
 from benchmarks.attention.ways import Way
 from tests.benchmarks.attention.small import SMALL, Changed, NotFinite, OffByALittle, WrongGradients
 
@@ -47,6 +49,28 @@ def test_long_sequences_are_checked_on_shorter_ones(monkeypatch: pytest.MonkeyPa
     gate = Gate(SMALL, "cpu")
     assert gate.is_shortened
     assert gate.task(False).q.shape == (1, 2, 32, 16)
+
+
+def test_a_dense_mask_is_made_once_and_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    mask = am.masks.SlidingWindow(5)
+    once = DenseOnce(mask, 12, 20)
+    monkeypatch.setattr(type(mask), "dense", None)
+    assert (once.name, once.frame, once.batch_and_heads()) == ("sliding_window", "self", (1, 1))
+    monkeypatch.undo()
+    assert torch.equal(once.shift(q=8).dense(4, 20), mask.shift(q=8).dense(4, 20))
+    with pytest.raises(ValueError, match="made for 12 x 20, asked for 13 x 20"):
+        once.shift(q=8).dense(5, 20)
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (1, 64), (5, 64)], ids=str)
+def test_truth_of_queries_at_the_end(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_module, "MOST_PAIRS", 3 * 2 * 64)
+    q_len, kv_len = shape
+    group = Group("sliding_window", "bench", Shape(1, 2, 2, q_len, kv_len, 16, "float32"))
+    gate = Gate(group, "cpu")
+    q, k, v = gate.inputs
+    expected = am.reference(q, k, v, group.recipe("cpu"), q_offset=kv_len - q_len)
+    torch.testing.assert_close(gate._expected["out"], expected)
 
 
 def test_truth_is_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
