@@ -103,7 +103,7 @@ def main() -> None:
 @click.option("--pass", "passes", multiple=True, type=click.Choice(PASSES), help="Of attention; repeatable.")
 @click.option("--method", "methods", multiple=True, type=click.Choice(METHOD_NAMES), help="Of block masks; repeatable.")
 @click.option("--jobs", type=click.IntRange(1), default=1, help="Recipes and shapes compiled at a time; one is timed.")
-@click.option("--budget", type=float, help="Seconds after which nothing more is begun.")
+@click.option("--budget", type=float, help="Seconds after which nothing more is begun or compiled.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Where to measure; a card if there is one.")
 @click.option("--commit", help="What to record where the code lies without its git folder.")
 @click.option("--out", type=click.Path(path_type=Path), help="File to write as it goes; .jsonl or .jsonl.gz.")

@@ -22,11 +22,15 @@ def mend_flash_kernel() -> None:
     """Give the generator what it lacks."""
     importlib.import_module("torch._inductor.compile_fx")  # the compiler's modules cannot be imported in any order
     module = "torch._inductor.codegen.cutedsl"
-    operations: Any = importlib.import_module(f"{module}.cutedsl_op_overrides").CuteDSLOpOverrides
+    operations = importlib.import_module(f"{module}.cutedsl_op_overrides").CuteDSLOpOverrides
+    mend(operations, importlib.import_module(f"{module}.cutedsl_kernel").ModificationWrapperCuteDSL)
+
+
+def mend(operations: Any, writer: Any) -> None:
+    """Mend the class that writes operations and the one that writes what is read of tensors."""
     for name, compared in COMPARED.items():
         if "NotImplementedError" in inspect.getsource(getattr(operations, name)):
             setattr(operations, name, staticmethod(_extreme(operations, compared)))
-    writer: Any = importlib.import_module(f"{module}.cutedsl_kernel").ModificationWrapperCuteDSL
     original = getattr(writer, INDEX, None)
     if original is not None and not getattr(original, "is_mended", False):
         setattr(writer, INDEX, _index(original))

@@ -35,7 +35,7 @@ class Choice:
         names: Entries; every one of the catalogue if empty.
         suite: Name of the suite.
         ways: Ways to compute; every one if empty.
-        budget: Seconds after which no group is begun.
+        budget: Seconds after which no group is begun, and beside others none goes on that is not compiled.
         device: "cuda" or "cpu".
         cases: Cases in place of the suite's, of each entry those that it has; the suite's own if empty.
         lengths: Numbers of tokens in place of the suite's; the suite's own if empty.
@@ -131,7 +131,7 @@ def run(choice: Choice, header: dict[str, Any], out: Path | None) -> None:
     unmeasured = len(left) - len({measure.key_of(row) for row in records if row["record"] == "attention"})
     if unmeasured:
         again = "the same command takes up the rest" if out else "with --out the same command would take up the rest"
-        click.echo(f"{unmeasured} of {len(left)} groups were not begun within {choice.budget:g} s; {again}")
+        click.echo(f"{unmeasured} of {len(left)} groups were not measured within {choice.budget:g} s; {again}")
     click.echo(report.page([*before, *records]), nl=False)
 
 

@@ -6,9 +6,11 @@ The locks are files, which a process that dies gives back.
 from __future__ import annotations
 
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,28 @@ class Turns:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """While nothing else goes on."""
+        self.is_ready()
         with self._locked("times", fcntl.LOCK_EX):
             yield
+
+    def is_ready(self) -> None:
+        """Say that this process has come to its times or has something to tell, and is not to be ended."""
+        if self.folder is not None:
+            with self._locked("ready", fcntl.LOCK_EX):
+                self._marker(os.getpid()).touch()
+
+    def ended(self, process: BaseProcess) -> bool:
+        """End a process, unless it has said that it is ready; whether it was ended."""
+        with self._locked("ready", fcntl.LOCK_EX):
+            if self.folder is None or self._marker(process.ident).exists():
+                return False
+            process.kill()
+        process.join()
+        return True
+
+    def _marker(self, process: int | None) -> Path:
+        assert self.folder is not None
+        return self.folder / f"ready-{process}"
 
     @contextmanager
     def one_at_a_time(self) -> Iterator[None]:

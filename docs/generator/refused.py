@@ -1,4 +1,4 @@
-"""What a committed run has a time of and the code at hand refuses: a backend may have come to take less than it did."""
+"""What a committed run timed and the code at hand refuses, and the reverse: backends come to take less, or more."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ REFUSED = "refused"
 
 
 def as_at_hand(one: Measured) -> Measured:
-    """The same, its records without times, and with the reason, where the code at hand refuses what was timed."""
+    """The same as the code at hand would have it: what it refuses has no time, what it takes by now is said to be."""
     on_card = one.run is not None and one.run["environment"]["card"] is not None
     device = "cuda" if on_card else "cpu"
     return replace(one, rows=tuple(_as_at_hand(row, device) for row in one.rows))
 
 
 def _as_at_hand(row: Row, device: str) -> Row:
+    if row["status"] == "unsupported" and _takes(row, device):
+        return row | {"message": f"{row['message']}. The code at hand takes it, which this run did not measure"}
     reason = refusal(row, device) if row["status"] == "ok" else None
     if reason is None:
         return row
@@ -41,6 +43,10 @@ def _times(row: Row) -> Iterator[str]:
     for times, how in HOW.items():
         if row.get(times):
             yield f"{digits(median(row[times]))} ms {how}"
+
+
+def _takes(row: Row, device: str) -> bool:
+    return isinstance(WAYS.get(row["backend"]), OfBackend) and refusal(row, device) is None
 
 
 def refusal(row: Row, device: str) -> str | None:

@@ -73,6 +73,15 @@ def test_a_backend_that_comes_to_refuse_loses_its_times() -> None:
     assert {each["backend"] for each in fastest(after, "forward", AS_GRAPH)} == {"flex", "flex_by_hand"}
 
 
+def test_what_a_backend_refused_in_a_run_and_takes_by_now_says_so() -> None:
+    refused._refusals.cache_clear()
+    untimed = {"status": "unsupported", "message": "it was not tried"}
+    rows = [timed(each) | untimed for each in ("flex_flash", "nested", "flex_by_hand")]
+    by_now, still, by_hand = (row["message"] for row in as_at_hand(on_a_card(*rows)).rows)
+    assert by_now == "it was not tried. The code at hand takes it, which this run did not measure"
+    assert still == by_hand == "it was not tried"
+
+
 def test_a_missing_package_is_no_refusal() -> None:
     refused._refusals.cache_clear()
     with mock.patch.object(type(backends.ALL[0]), "supports", lambda *asked: Reason("not here", package="some")):

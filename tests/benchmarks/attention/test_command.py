@@ -92,7 +92,7 @@ def test_goes_on_with_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     out = tmp_path / "slices.jsonl"
     common = ("causal", "full", "--backends", "eager", "--out", str(out))
     result = run(*common, "--budget", "0")
-    assert "4 of 4 groups were not begun within 0 s; the same command takes up the rest" in result.output
+    assert "4 of 4 groups were not measured within 0 s; the same command takes up the rest" in result.output
     begun = 0
 
     def rows_of_two(*arguments: object, **named: object) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from benchmarks.attention import workers
 from benchmarks.attention.cases import Group, Shape
 from benchmarks.attention.measure import Limits, expected_rows
+from benchmarks.attention.turns import Turns
 from benchmarks.attention.workers import Workers
 
 WAYS = ("sdpa_math", "eager")
@@ -80,6 +82,33 @@ def test_what_needs_more_memory_than_is_free_runs_alone(monkeypatch: pytest.Monk
         told = list(Workers(WAYS, "cpu", Limits(), 2, free).rows(many, time.perf_counter() + 600))
         assert len([row for _, row in told if row is None]) == 4
         assert max(begun) == most
+
+
+def waits_if_first(number: int, asked: tuple[Any, ...], told: Any) -> None:
+    """The first group is never ready; the second has come to its times, and takes some."""
+    group, ways, _, _, turns, _ = asked
+    if group == GROUPS[0]:
+        time.sleep(600)
+    with turns.alone():
+        time.sleep(1)
+        for way, what in expected_rows(ways):
+            told.put((number, {"backend": way, "what": what, "status": "ok"}))
+
+
+def test_what_is_not_ready_at_the_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = Turns.ended
+
+    def ended_when_the_second_is_ready(self: Turns, process: BaseProcess) -> bool:
+        assert self.folder is not None
+        while not any(self.folder.glob("ready-*")):
+            time.sleep(0.05)
+        return ended(self, process)
+
+    monkeypatch.setattr(workers, "_work", waits_if_first)
+    monkeypatch.setattr(Turns, "ended", ended_when_the_second_is_ready)
+    found = rows_by_group(2, time.perf_counter() + 1)
+    assert set(found) == {GROUPS[1]}
+    assert len(found[GROUPS[1]]) == len(expected_rows(WAYS)) + 1
 
 
 def test_no_group_is_begun_after_the_end() -> None:

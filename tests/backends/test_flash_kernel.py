@@ -1,0 +1,84 @@
+"""What is mended in torch's generator of code for the FLASH kernel, on stand-ins for its two classes."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from attn_mods.backends.flash_kernel import mend, mend_flash_kernel
+
+NAN = float("nan")
+
+
+def stand_ins() -> tuple[Any, Any]:
+    """Classes as torch 2.11 has them, whose operations compute instead of writing code."""
+
+    class Operations:
+        gt = staticmethod(operator.gt)
+        lt = staticmethod(operator.lt)
+        ne = staticmethod(operator.ne)
+        logical_or = staticmethod(operator.or_)
+
+        @staticmethod
+        def where(condition: Any, a: Any, b: Any) -> Any:
+            return a if condition else b
+
+        @staticmethod
+        def maximum(a: Any, b: Any) -> Any:
+            raise NotImplementedError
+
+        @staticmethod
+        def minimum(a: Any, b: Any) -> Any:
+            raise NotImplementedError
+
+        @staticmethod
+        def to_dtype(x: str, dtype: torch.dtype) -> str:
+            return f"{x}.to({dtype})"
+
+    class Writer:
+        def _emit_scalar_fragment(self, text: str, cute_dtype: str, torch_dtype: torch.dtype) -> str:
+            return f"read({text})"
+
+    return Operations, Writer
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "largest", "smallest"), [(1, 2, 2, 1), (2, 1, 2, 1), (3, 3, 3, 3), (-1.5, 0.0, 0.0, -1.5)], ids=str
+)
+def test_extremes(a: float, b: float, largest: float, smallest: float) -> None:
+    operations, writer = stand_ins()
+    mend(operations, writer)
+    assert (operations.maximum(a, b), operations.minimum(a, b)) == (largest, smallest)
+
+
+@pytest.mark.parametrize("pair", [(NAN, 1.0), (1.0, NAN)], ids=str)
+def test_an_extreme_with_nan_is_nan_as_in_torch(pair: tuple[float, float]) -> None:
+    operations, writer = stand_ins()
+    mend(operations, writer)
+    for name in ("maximum", "minimum"):
+        theirs: Callable[..., Any] = getattr(torch, name)
+        assert torch.tensor(getattr(operations, name)(*pair)).isnan() and theirs(*map(torch.tensor, pair)).isnan()
+
+
+def test_numbers_and_indexes() -> None:
+    operations, writer = stand_ins()
+    for _ in range(2):  # the second time there is nothing left to mend
+        mend(operations, writer)
+    assert [writer()._emit_scalar_fragment(text, "Int32", torch.int32) for text in ("0", "-3", "tmp4")] == [
+        "0",
+        "-3",
+        "read((tmp4).to(Int32))",
+    ]
+    assert [operations.to_dtype(text, torch.int64) for text in ("0", "tmp4")] == ["0", "tmp4.to(torch.int64)"]
+
+
+def test_the_installed_torch_has_both_extremes_then() -> None:
+    mend_flash_kernel()
+    from torch._inductor.codegen.cutedsl.cutedsl_op_overrides import CuteDSLOpOverrides  # imports the whole compiler
+
+    for name in ("maximum", "minimum"):
+        assert "NotImplementedError" not in getattr(CuteDSLOpOverrides, name).__code__.co_names
