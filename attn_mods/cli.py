@@ -18,11 +18,13 @@ from attn_mods.entry import Entry
 from attn_mods.mask import Mask
 from attn_mods.recipe import Recipe
 from attn_mods.score import Score
+from attn_mods.verification import DTYPES as VERIFIED_DTYPES
 from attn_mods.verification import Report, case_of
 from attn_mods.verification import verify as verify_entry
 
 LENGTH = 4096
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
+VERIFIED = {name: dtype for name, dtype in DTYPES.items() if dtype in VERIFIED_DTYPES}
 
 
 def block_size_of(context: click.Context, option: click.Parameter, value: str) -> tuple[int, int]:
@@ -92,8 +94,9 @@ def show(
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--device", callback=device_of, default="cpu", show_default=True, help="Where to compute.")
 @click.option("--backend", "backends", multiple=True, help="Only this backend; repeat for several.")
+@click.option("--dtype", type=click.Choice(list(VERIFIED)), default="float32", show_default=True, help="Of q, k and v.")
 @click.option("--details", is_flag=True, help="Print every check, not only the failed ones.")
-def verify(names: tuple[str, ...], device: str, backends: tuple[str, ...], details: bool) -> None:
+def verify(names: tuple[str, ...], device: str, backends: tuple[str, ...], dtype: str, details: bool) -> None:
     """Check entries: picture, rule, dense form, blocks, and every backend's output. All of them without a NAME."""
     with refusals():
         entries = [registry.info(name) for name in names or registry.names()]
@@ -104,7 +107,7 @@ def verify(names: tuple[str, ...], device: str, backends: tuple[str, ...], detai
         task = progress.add_task("verify", total=len(entries))
         for entry in entries:
             progress.update(task, description=f"verify {entry.name}")
-            reports.append(verify_entry(entry.name, device, backends or None))
+            reports.append(verify_entry(entry.name, device, backends or None, dtype=VERIFIED[dtype]))
             progress.advance(task)
         progress.update(task, description="verify")
     console = Console()

@@ -19,7 +19,10 @@ from attn_mods.mask import Mask
 
 LENGTHS = ((128, 128), (200, 200))
 
-COMPILED = ("flex",)
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+"""Rules compute in float32, so that float64 inputs would be held to more than they are made for."""
+
+COMPILED = ("flex", "flex_flash")
 """Backends that compile for seconds: they are checked on the case "tiny" alone."""
 
 
@@ -30,6 +33,7 @@ class Report:
     name: str
     device: str
     rows: list[Row] = field(default_factory=list)
+    dtype: torch.dtype = torch.float32
 
     @property
     def ok(self) -> bool:
@@ -37,7 +41,8 @@ class Report:
         return any(row.outcome == "ok" for row in self.rows) and all(row.outcome != "wrong" for row in self.rows)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = Table(title=f"{self.name} on {self.device}", title_justify="left")
+        dtype = str(self.dtype).removeprefix("torch.")
+        table = Table(title=f"{self.name} on {self.device}, {dtype}", title_justify="left")
         for column in ("case", "check", "outcome", "detail"):
             table.add_column(column)
         for row in self.rows:
@@ -57,6 +62,7 @@ def verify(
     device: str = "cpu",
     backends: Sequence[str] | None = None,
     on_row: Callable[[Row], None] | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> Report:
     """Check an entry: its picture, its rule against its dense form, its BlockMask, and every backend.
 
@@ -68,6 +74,7 @@ def verify(
         device: Where to compute.
         backends: Names of the backends to check; None = all that support the recipe.
         on_row: Called after every check, for progress.
+        dtype: Of q, k and v. Flash kernels compute in float16 and bfloat16 alone.
 
     Returns:
         Report with one row a check; ``report.ok`` says whether all is right.
@@ -75,7 +82,8 @@ def verify(
     Raises:
         KeyError: No such entry.
         ValueError: No such backend, a device that cannot be used here.
-        TypeError: A name that is no text, backends that are no list of names, something that is no device.
+        TypeError: A name that is no text, backends that are no list of names, something that is no device, a dtype that
+            attention is not computed in.
     """
     entry = registry.info(name)
     checks.usable_device("verify", device)
@@ -84,11 +92,14 @@ def verify(
     if backends is not None and not _are_names(backends):
         remedy = f"pass a list of some of {', '.join(known)}"
         checks.fail("verify", "backends must be a list of names", checks.describe(backends), remedy, TypeError)
+    if dtype not in DTYPES:
+        names = ", ".join(map(str, DTYPES))
+        checks.fail("verify", f"dtype must be one of {names}", checks.describe(dtype), "pass one of them", TypeError)
     unknown = sorted(set(backends or ()) - set(known))
     if unknown:
         raise ValueError(f"{name}: there is no backend {', '.join(unknown)}; use some of {', '.join(known)}")
-    report = Report(name, device)
-    for row in _rows(entry, device, known if backends is None else backends):
+    report = Report(name, device, dtype=dtype)
+    for row in _rows(entry, device, dtype, known if backends is None else backends):
         report.rows.append(row)
         if on_row is not None:
             on_row(row)
@@ -99,7 +110,7 @@ def _are_names(value: object) -> bool:
     return isinstance(value, (list, tuple, set)) and all(isinstance(each, str) for each in value)
 
 
-def _rows(entry: Entry, device: str, backends: Sequence[str]) -> Iterator[Row]:
+def _rows(entry: Entry, device: str, dtype: torch.dtype, backends: Sequence[str]) -> Iterator[Row]:
     if entry.picture:
         yield check_picture(entry, device)
     for case_name, case in entry.cases.items():
@@ -112,7 +123,7 @@ def _rows(entry: Entry, device: str, backends: Sequence[str]) -> Iterator[Row]:
                 yield check_score(where, part, q_len, kv_len, device)
     for case_name, case in entry.cases.items():
         q_len, kv_len = (case.lengths or LENGTHS)[-1]
-        problem = Problem.of(case.make(q_len, kv_len, device), q_len, kv_len, torch.float32, device)
+        problem = Problem.of(case.make(q_len, kv_len, device), q_len, kv_len, dtype, device)
         yield from _backend_rows(case_name, problem, backends)
 
 

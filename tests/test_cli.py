@@ -146,8 +146,14 @@ def test_verify_reports_ok(tmp_path: Path) -> None:
         assert re.search(rf"{name} +│ +\d+ │ +0 │", result.output), result.output
 
 
+def test_verify_in_a_half_type() -> None:
+    result = run("verify", "causal", "--backend", "eager", "--dtype", "bfloat16", "--details")
+    assert result.exit_code == 0, result.output
+    assert "causal on cpu, bfloat16" in result.output
+
+
 def test_verify_fails_with_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(name: str, device: str, backends: object) -> Report:
+    def wrong(name: str, device: str, backends: object, dtype: torch.dtype) -> Report:
         return Report(name, device, [Row("tiny", "rule = dense", "wrong", "differs at (0, 0, 1, 2)")])
 
     monkeypatch.setattr(cli, "verify_entry", wrong)
@@ -158,7 +164,7 @@ def test_verify_fails_with_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_verify_does_not_disguise_a_failure_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(name: str, device: str, backends: object) -> Report:
+    def broken(name: str, device: str, backends: object, dtype: torch.dtype) -> Report:
         raise ValueError("a mistake in the package")
 
     monkeypatch.setattr(cli, "verify_entry", broken)
@@ -170,7 +176,7 @@ def test_verify_does_not_disguise_a_failure_of_its_own(monkeypatch: pytest.Monke
 def test_verify_covers_every_entry(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
-    def right(name: str, device: str, backends: object) -> Report:
+    def right(name: str, device: str, backends: object, dtype: torch.dtype) -> Report:
         seen.append(name)
         return Report(name, device, [Row("tiny", "rule = dense", "ok")])
 

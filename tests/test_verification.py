@@ -31,7 +31,7 @@ from attn_mods.oracle import reference
 from attn_mods.recipe import Recipe
 from attn_mods.score import Score, ScoreMod
 from attn_mods.tiles import EMPTY, FULL, MIXED, Grid, States
-from attn_mods.verification import Report, case_of, verify
+from attn_mods.verification import DTYPES, Report, case_of, verify
 
 BLOCKS = {"blocks of 128x128 = dense", "blocks of 32x64 = dense"}
 RULE = {"rule = dense"}
@@ -337,6 +337,34 @@ def test_the_allowance_has_a_least_and_a_most(dtype: torch.dtype) -> None:
     assert most == allowed_error(math.inf, dtype) == allowed_error(math.nan, dtype) == allowed_error(1.0, dtype, 100)
     assert 0 < most <= 64 * eps
     assert most < 0.05
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", ["causal", "alibi", "kerple"])
+def test_in_every_dtype(name: str, dtype: torch.dtype) -> None:
+    report = verify(name, backends=["sdpa_math", "eager"], dtype=dtype)
+    assert report.ok and report.dtype == dtype, str(report)
+    assert str(dtype).removeprefix("torch.") in str(report)
+    assert "eager = float64" in {row.check for row in report.rows if row.outcome == "ok"}
+
+
+def test_half_types_are_what_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that float32 would not be allowed, and half types are."""
+    exact = EAGER.run
+
+    def rounded(self: object, call: Call) -> tuple[Tensor, Tensor | None]:
+        out, lse = exact(call)
+        return out.bfloat16().to(out.dtype), lse
+
+    monkeypatch.setattr(type(EAGER), "run", rounded)
+    assert not verify("causal", backends=["eager"]).ok
+    assert verify("causal", backends=["eager"], dtype=torch.bfloat16).ok
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, "bfloat16", None], ids=str)
+def test_dtypes_that_are_refused(dtype: Any) -> None:
+    with pytest.raises(TypeError, match=r"dtype must be one of torch.float32, .* got"):
+        verify("causal", dtype=dtype)
 
 
 def test_unknown_names_are_refused() -> None:
