@@ -6,8 +6,9 @@ whose length changes, the program does not compile, or, where a symbol is called
 places. The placeholders are numbered after the symbols, so a thousand symbols that nothing uses make them unmistakable.
 
 Its product of queries and keys goes by 16 keys at a time. What is left at the end it computes as if it were 16 too, if
-it is whole vectors and the head has fewer than 24 dimensions: 8 keys on a processor with AVX2 alone. Scores of keys
-that do not exist overwrite others, and what lies behind them. Then the other of its two ways is taken.
+it is whole vectors and the head has fewer than 24 dimensions: 8 keys on a processor with AVX2 alone. It reads beyond
+the keys, and the scores of keys that do not exist overwrite what lies behind the last row: the largest score of each
+query. The other of its two ways is taken there instead, always: what is left is never a whole block.
 """
 
 from __future__ import annotations

@@ -3,10 +3,13 @@
 It has no maximum and no minimum, of which clamps are made: they are spelled as a choice. A number, which is what
 ``h * 0`` becomes, can be neither an index of a captured tensor nor brought to another dtype. And an index has to be in
 32 bits, which what was read from a tensor of int64 is not.
+
+In 2.13 too, its remainder of a negative number is negative, as in C, where torch's has the sign of the divisor.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from collections.abc import Callable
@@ -16,8 +19,10 @@ COMPARED = {"maximum": "gt", "minimum": "lt"}
 """How the number that is chosen compares with the other."""
 
 INDEX = "_emit_scalar_fragment"
+"""The method of 2.11 that writes an index; a torch that has none is not lacking in numbers either."""
 
 
+@functools.cache
 def mend_flash_kernel() -> None:
     """Give the generator what it lacks."""
     importlib.import_module("torch._inductor.compile_fx")  # the compiler's modules cannot be imported in any order
@@ -31,6 +36,9 @@ def mend(operations: Any, writer: Any) -> None:
     for name, compared in COMPARED.items():
         if "NotImplementedError" in inspect.getsource(getattr(operations, name)):
             setattr(operations, name, staticmethod(_extreme(operations, compared)))
+    for name in ("mod", "remainder"):
+        if not hasattr(getattr(operations, name), "is_mended"):
+            setattr(operations, name, staticmethod(_remainder(operations, getattr(operations, name))))
     original = getattr(writer, INDEX, None)
     if original is not None and not getattr(original, "is_mended", False):
         setattr(writer, INDEX, _index(original))
@@ -47,11 +55,24 @@ def _extreme(operations: Any, compared: str) -> Callable[[Any, Any], Any]:
     return extreme
 
 
+def _remainder(operations: Any, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The remainder with the sign of the divisor, whichever sign the kernel's own has."""
+
+    def remainder(a: Any, b: Any) -> Any:
+        rest = original(a, b)
+        if isinstance(b, str) and b.isdecimal():
+            return operations.where(operations.lt(rest, "0"), operations.add(rest, b), rest)
+        return original(operations.add(rest, b), b)
+
+    remainder.is_mended = True  # type: ignore[attr-defined]
+    return remainder
+
+
 def _index(original: Callable[..., str]) -> Callable[..., str]:
     """A number as it is, anything else in 32 bits."""
 
     def index(self: Any, text: str, cute_dtype: str, torch_dtype: Any) -> str:
-        if _is_number(text):
+        if text.lstrip("-").isdecimal():
             return text
         return original(self, f"({text}).to({cute_dtype})", cute_dtype, torch_dtype)
 
@@ -60,13 +81,9 @@ def _index(original: Callable[..., str]) -> Callable[..., str]:
 
 
 def _to_dtype(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A number as it is: it takes the dtype of what it is combined with."""
+    """A number, which alone is text here, as it is: it takes the dtype of what it is combined with."""
 
     def to_dtype(x: Any, *dtypes: Any, **named: Any) -> Any:
-        return x if _is_number(x) else original(x, *dtypes, **named)
+        return x if isinstance(x, str) else original(x, *dtypes, **named)
 
     return to_dtype
-
-
-def _is_number(code: Any) -> bool:
-    return isinstance(code, str) and code.lstrip("-").isdecimal()

@@ -1,13 +1,14 @@
 """Which rules the FLASH kernel of flex_attention is known to compile: those made of operations seen right on a card.
 
 Rules of the catalogue that consist of these were held against float64 there (torch 2.11), forward and backward. Others
-may work; what does not is a captured tensor of no dimension.
+may work. What does not: a captured tensor of no dimension, and one that is read at a number in place of a position,
+``table[0, h]``, of which the kernel reads another element.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +18,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from attn_mods.function_state import kernel_signature, tensors_of
+from attn_mods.function_state import PLAIN, kernel_signature, leaves, tensors_of
 from attn_mods.recipe import Recipe
 from attn_mods.score import Score
+from attn_mods.score_compositions import ShiftedScore
 
 SEEN = frozenset(
     {
@@ -57,9 +59,12 @@ SEEN = frozenset(
     }
 )
 
+PICKED, READ = "select", "_local_scalar_dense"
+"""Reading a tensor at a position is both: the position is made a number, and picked. At a number it is the first."""
+
 MOST_KNOWN = 256
 POSITIONS = 4
-"""Of a rule: sample, head, query and key."""
+"""How many a rule is handed: sample, head, query and key."""
 
 
 @dataclass(frozen=True)
@@ -88,25 +93,25 @@ def unseen_in(recipe: Recipe, form: str) -> str | None:
     """
     rules = [] if recipe.mask is None else [_known_of(recipe.mask.mask_mod(), scores=0)]
     if recipe.score is not None:
-        rules.append(_of_score(recipe.score, form))
+        rules.append(_known_of(recipe.score.score_mod(form), scores=1))
     return next((rule.unseen for rule in rules if rule.unseen is not None), None)
 
 
 def reads_positions(score: Score, form: str) -> bool:
     """Whether a score depends on the sample, the head or a position, and not on the score before it alone."""
-    return _of_score(score, form).reads_positions
-
-
-def _of_score(score: Score, form: str) -> _Rule:
-    return _known_of(score.score_mod(form), scores=1)
+    while isinstance(score, ShiftedScore):  # which adds to positions whatever is inside
+        score = score.score
+    return _known_of(score.score_mod(form), scores=1).reads_positions
 
 
 def _known_of(rule: Callable[..., Tensor], scores: int) -> _Rule:
-    key = kernel_signature(rule)
+    key = _key(rule, scores)
     with _lock:
-        if key in _known:
+        if key is not None and key in _known:
             return _known[key]
     found = _look(rule, scores)
+    if key is None:
+        return found
     with _lock:
         _known[key] = found
         if len(_known) > MOST_KNOWN:
@@ -114,29 +119,47 @@ def _known_of(rule: Callable[..., Tensor], scores: int) -> _Rule:
     return found
 
 
+def _key(rule: Callable[..., Tensor], scores: int) -> Hashable | None:
+    """What the answers depend on; None if that cannot be said: a rule may branch on whatever it refers to."""
+    found = leaves(rule)
+    if not all(isinstance(leaf, (Tensor, *PLAIN)) for leaf in found):
+        return None
+    values = tuple(tuple(leaf.shape) if isinstance(leaf, Tensor) else (type(leaf), leaf) for leaf in found)
+    return kernel_signature(rule), values, scores
+
+
 def _look(rule: Callable[..., Tensor], scores: int) -> _Rule:
     arguments = *(torch.tensor(0.5) for _ in range(scores)), *(torch.tensor(0) for _ in range(POSITIONS))
     with torch.no_grad(), _Operations(arguments[scores:]) as operations:
-        rule(*arguments)
-    unseen = sorted(operations.names - SEEN)
+        out = rule(*arguments)
+    unseen = sorted(set(operations.names) - SEEN)
     text = f"the operation {unseen[0]}" if unseen else None
+    if operations.names[PICKED] > operations.names[READ]:
+        text = "a captured tensor that is read at a number"
     if any(tensor.dim() == 0 for tensor in tensors_of(rule)):
         text = "a captured tensor of no dimension"
-    return _Rule(text, operations.touched)
+    return _Rule(text, operations.touched or operations.is_watched(out))
 
 
 class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Names of the operations that run, and whether one of them is handed any of some tensors."""
+    """Names of the operations that run, how often, and whether one of them is handed any of some tensors.
+
+    To look at a tensor through a view is an operation too.
+    """
 
     def __init__(self, watched: Sequence[Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.names: set[str] = set()
+        self.names: Counter[str] = Counter()
         self.touched = False
         self._watched = {id(tensor) for tensor in watched}
 
     def __torch_dispatch__(
         self, function: Any, types: Any, arguments: tuple[Any, ...] = (), keywords: Mapping[str, Any] | None = None
     ) -> Any:
-        self.names.add(function.overloadpacket.__name__)
-        self.touched |= any(id(each) in self._watched for each in tree_leaves((arguments, keywords)))
+        self.names[function.overloadpacket.__name__] += 1
+        self.touched |= any(map(self.is_watched, tree_leaves((arguments, keywords))))
         return function(*arguments, **(keywords or {}))
+
+    def is_watched(self, value: object) -> bool:
+        """Whether it is one of the tensors."""
+        return id(value) in self._watched

@@ -35,7 +35,7 @@ class Choice:
         names: Entries; every one of the catalogue if empty.
         suite: Name of the suite.
         ways: Ways to compute; every one if empty.
-        budget: Seconds after which no group is begun, and beside others none goes on that is not compiled.
+        budget: Seconds after which no group is begun; with several jobs, one that is not compiled by then is given up.
         device: "cuda" or "cpu".
         cases: Cases in place of the suite's, of each entry those that it has; the suite's own if empty.
         lengths: Numbers of tokens in place of the suite's; the suite's own if empty.

@@ -32,7 +32,7 @@ AttendRows = Callable[[Recipe, Tensor, Tensor, Tensor, int | None], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class DenseOnce(Mask):
-    """A mask whose dense form is made when it is made: for a few queries each time it is cut out of that.
+    """A mask whose dense form is computed once, and sliced for a few queries at a time.
 
     Attributes:
         mask: The mask.

@@ -34,20 +34,20 @@ class Turns:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """While nothing else goes on."""
-        self.is_ready()
+        self.say_ready()
         with self._locked("times", fcntl.LOCK_EX):
             yield
 
-    def is_ready(self) -> None:
+    def say_ready(self) -> None:
         """Say that this process has come to its times or has something to tell, and is not to be ended."""
         if self.folder is not None:
             with self._locked("ready", fcntl.LOCK_EX):
                 self._marker(os.getpid()).touch()
 
-    def ended(self, process: BaseProcess) -> bool:
-        """End a process, unless it has said that it is ready; whether it was ended."""
+    def end_unless_ready(self, process: BaseProcess) -> bool:
+        """End a process that runs, unless it has said that it is ready; whether this ended it."""
         with self._locked("ready", fcntl.LOCK_EX):
-            if self.folder is None or self._marker(process.ident).exists():
+            if self.folder is None or not process.is_alive() or self._marker(process.ident).exists():
                 return False
             process.kill()
         process.join()

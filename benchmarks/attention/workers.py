@@ -50,8 +50,7 @@ class Workers:
     def rows(self, groups: Sequence[Group], end: float) -> Iterator[tuple[Group, Row | None]]:
         """Each record when it is known, and None for a group that is done.
 
-        After ``end`` no group is begun, and one that is not ready to be timed is given up without a record: the others
-        wait for it.
+        After ``end`` no group is begun, and one that is not compiled and checked is given up without a record.
 
         Args:
             groups: What is measured, in this order.
@@ -74,7 +73,7 @@ class Workers:
                 running[number], known[number] = (group, process), []
                 number += 1
             if time.perf_counter() >= end:
-                running = {each: one for each, one in running.items() if not turns.ended(one[1])}
+                running = {each: one for each, one in running.items() if not turns.end_unless_ready(one[1])}
             ended = [each for each, (_, process) in running.items() if not process.is_alive()]
             for each, row in _told(told):  # after asking who has ended: what they told is in the queue by now
                 known[each].append(row)
@@ -117,5 +116,5 @@ def _work(number: int, asked: tuple[Group, Sequence[str], str, Limits, Turns, Se
     if device == "cuda":
         choose_kernels_in_turn(turns)
     for row in measure.rows_of(*asked):
-        turns.is_ready()
+        turns.say_ready()  # for a row of what failed before there was anything to time
         told.put((number, row))

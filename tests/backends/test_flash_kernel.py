@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +24,9 @@ def stand_ins() -> tuple[Any, Any]:
         lt = staticmethod(operator.lt)
         ne = staticmethod(operator.ne)
         logical_or = staticmethod(operator.or_)
+        add = staticmethod(operator.add)
+        mod = staticmethod(lambda a, b: int(math.fmod(a, b)))
+        remainder = mod
 
         @staticmethod
         def where(condition: Any, a: Any, b: Any) -> Any:
@@ -36,7 +41,7 @@ def stand_ins() -> tuple[Any, Any]:
             raise NotImplementedError
 
         @staticmethod
-        def to_dtype(x: str, dtype: torch.dtype) -> str:
+        def to_dtype(x: Any, dtype: torch.dtype) -> str:
             return f"{x}.to({dtype})"
 
     class Writer:
@@ -64,6 +69,24 @@ def test_an_extreme_with_nan_is_nan_as_in_torch(pair: tuple[float, float]) -> No
         assert torch.tensor(getattr(operations, name)(*pair)).isnan() and theirs(*map(torch.tensor, pair)).isnan()
 
 
+@pytest.mark.parametrize("b", [4, -4])
+@pytest.mark.parametrize("a", range(-9, 10))
+def test_a_remainder_has_the_sign_of_the_divisor(a: int, b: int) -> None:
+    operations, writer = stand_ins()
+    for _ in range(2):
+        mend(operations, writer)
+    assert operations.remainder(a, b) == operations.mod(a, b) == int(torch.remainder(torch.tensor(a), b))
+
+
+def test_a_remainder_by_a_number_in_the_code() -> None:
+    operations, writer = stand_ins()
+    operations.mod = staticmethod(lambda a, b: f"({a} % {b})")
+    operations.where = staticmethod(lambda condition, a, b: f"where({condition}, {a}, {b})")
+    operations.lt = operations.add = staticmethod(lambda a, b: f"[{a} {b}]")
+    mend(operations, writer)
+    assert operations.mod("i", "4") == "where([(i % 4) 0], [(i % 4) 4], (i % 4))"
+
+
 def test_numbers_and_indexes() -> None:
     operations, writer = stand_ins()
     for _ in range(2):  # the second time there is nothing left to mend
@@ -73,7 +96,8 @@ def test_numbers_and_indexes() -> None:
         "-3",
         "read((tmp4).to(Int32))",
     ]
-    assert [operations.to_dtype(text, torch.int64) for text in ("0", "tmp4")] == ["0", "tmp4.to(torch.int64)"]
+    variable = Path("tmp4")  # anything but text
+    assert [operations.to_dtype(each, torch.int64) for each in ("0", variable)] == ["0", "tmp4.to(torch.int64)"]
 
 
 def test_the_installed_torch_has_both_extremes_then() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import attn_mods as am
-from attn_mods import Recipe, backends, masks, registry
+from attn_mods import Recipe, backends, masks, registry, scores
 from attn_mods.backends import Needs, Shapes, flex_flash, packages
 from attn_mods.backends.base import Call
 from attn_mods.backends.flash_operations import reads_positions, unseen_in
@@ -41,6 +45,81 @@ def test_rules_that_were_not_seen() -> None:
     assert unseen_in(Recipe(masks.Causal(), rounded), "flex_flash") == "the operation round"
     two = UserRule(lambda b, h, q_idx, kv_idx: (q_idx - kv_idx).cumsum(0) >= 0)
     assert unseen_in(Recipe(two), "flex_flash") == "the operation cumsum"
+
+
+TABLE = torch.zeros(3, 4)
+
+
+@dataclass(slots=True)
+class Switch:
+    """What a rule may branch on, and nothing can look into."""
+
+    on: bool
+
+
+def shifts(steps: Any) -> Callable[..., Tensor]:
+    def rule(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        for step in range(steps) if isinstance(steps, int) else steps:
+            score = score + (q_idx - kv_idx) * step
+        return score
+
+    return rule
+
+
+def reads_row(table: Tensor) -> Callable[..., Tensor]:
+    def rule(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        return score if table.shape[0] == 1 else score + table[h]
+
+    return rule
+
+
+def switched(switch: Switch) -> Callable[..., Tensor]:
+    def rule(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        return score + q_idx if switch.on else score
+
+    return rule
+
+
+@pytest.mark.parametrize(
+    ("without", "with_positions"),
+    [
+        (shifts(0), shifts(3)),
+        (shifts(range(0)), shifts(range(3))),
+        (reads_row(torch.zeros(1)), reads_row(torch.zeros(4))),
+        (switched(Switch(False)), switched(Switch(True))),
+    ],
+    ids=["int", "range", "shape", "object"],
+)
+def test_what_is_known_of_one_rule_is_not_taken_for_another(
+    without: Callable[..., Tensor], with_positions: Callable[..., Tensor]
+) -> None:
+    """The code of both is one; which of its branches runs is not."""
+    for _ in range(2):
+        assert not reads_positions(UserScore(without), "flex_flash")
+        assert reads_positions(UserScore(with_positions), "flex_flash")
+
+
+def test_a_position_as_the_score_is_read() -> None:
+    assert reads_positions(UserScore(lambda score, b, h, q_idx, kv_idx: kv_idx), "flex_flash")
+
+
+def test_a_moved_score_reads_what_is_inside() -> None:
+    assert not reads_positions(scores.Softcap(5.0).shift(q=7), "flex_flash")
+    assert reads_positions(scores.Alibi(num_heads=4).shift(q=7), "flex_flash")
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_seen"),
+    [
+        (lambda score, b, h, q_idx, kv_idx: score + TABLE[h, q_idx], True),
+        (lambda score, b, h, q_idx, kv_idx: score + TABLE[0, h], False),
+        (lambda score, b, h, q_idx, kv_idx: score + TABLE[1][h], False),
+    ],
+    ids=["positions", "number", "row"],
+)
+def test_tables_read_at_a_number(rule: Callable[..., Tensor], is_seen: bool) -> None:
+    unseen = unseen_in(Recipe(masks.Causal(), UserScore(rule)), "flex_flash")
+    assert unseen == (None if is_seen else "a captured tensor that is read at a number")
 
 
 @pytest.mark.parametrize("name", am.names(kind="score"))

@@ -96,7 +96,7 @@ def waits_if_first(number: int, asked: tuple[Any, ...], told: Any) -> None:
 
 
 def test_what_is_not_ready_at_the_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = Turns.ended
+    ended = Turns.end_unless_ready
 
     def ended_when_the_second_is_ready(self: Turns, process: BaseProcess) -> bool:
         assert self.folder is not None
@@ -105,7 +105,7 @@ def test_what_is_not_ready_at_the_end_is_given_up(monkeypatch: pytest.MonkeyPatc
         return ended(self, process)
 
     monkeypatch.setattr(workers, "_work", waits_if_first)
-    monkeypatch.setattr(Turns, "ended", ended_when_the_second_is_ready)
+    monkeypatch.setattr(Turns, "end_unless_ready", ended_when_the_second_is_ready)
     found = rows_by_group(2, time.perf_counter() + 1)
     assert set(found) == {GROUPS[1]}
     assert len(found[GROUPS[1]]) == len(expected_rows(WAYS)) + 1
