@@ -70,6 +70,26 @@ def kernel_signature(value: object) -> object:
     return _describe(value, _signature_of, set())
 
 
+def branch_signature(value: object) -> object | None:
+    """What decides which way a rule goes, but for values on a device: its code, numbers, and of tensors kind and shape.
+
+    None for a rule that refers to what cannot be opened: it may branch on that.
+    """
+    unopened: list[object] = []
+
+    def branches_by(inside: object) -> object:
+        if isinstance(inside, Tensor):
+            return inside.dtype, inside.shape, inside.device
+        if isinstance(inside, PLAIN):
+            return type(inside), inside
+        if not _is_fixed(inside):
+            unopened.append(inside)
+        return Same(inside)
+
+    described = _describe(value, branches_by, set())
+    return None if unopened else described
+
+
 def leaves(value: object) -> list[object]:
     """All tensors and plain values a rule refers to, in the order of its code."""
     found: list[object] = []

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attn_mods.backends.block_mask_cache import block_mask_for
-from attn_mods.function_state import kernel_signature, leaves, rule_state
+from attn_mods.function_state import branch_signature, kernel_signature, leaves, rule_state
 from attn_mods.mask import Mask
 
 
@@ -285,6 +285,33 @@ def test_what_cannot_be_opened_equals_nothing() -> None:
     rule = of_array(np.array([3]))
     assert rule_state(rule) != rule_state(rule)
     assert kernel_signature(rule) == kernel_signature(of_array(np.array([4])))
+
+
+class TestBranches:
+    @pytest.mark.parametrize(
+        ("one", "other", "same"),
+        [
+            (3, 3, True),
+            (3, 4, False),
+            (1, True, False),
+            (torch.zeros(3), torch.ones(3), True),
+            (torch.zeros(3), torch.zeros(4), False),
+            (torch.zeros(3), torch.zeros(3, dtype=torch.int32), False),
+            (Holder(3), Holder(3), True),
+            (Holder(3), Holder(4), False),
+        ],
+        ids=lambda value: f"{type(value).__name__}",
+    )
+    def test_what_a_rule_may_branch_on(self, one: Any, other: Any, same: bool) -> None:
+        first, second = (branch_signature(of_object(value)) for value in (one, other))
+        assert first is not None and (first == second) == same
+
+    def test_what_cannot_be_opened_has_none(self) -> None:
+        assert branch_signature(of_array(np.array([3]))) is None
+
+    def test_functions_of_torch_are_no_obstacle(self) -> None:
+        where = torch.where
+        assert branch_signature(lambda b, h, q_idx, kv_idx: where(q_idx > kv_idx, True, False)) is not None
 
 
 def test_attributes_are_compiled_for_as_closures_are() -> None:

@@ -17,8 +17,10 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-import sympy  # type: ignore[import-untyped]
+import sympy  # type: ignore[import-untyped]  # it has no types
 import torch
+
+from attn_mods.backends.mending import is_mended, mended
 
 UNUSED = tuple(sympy.Symbol(f"unused{number}") for number in range(1000))
 
@@ -39,7 +41,7 @@ def mend_cpu_kernel() -> bool:
     original: Callable[..., str] | None = getattr(template.CppFlexAttentionTemplate, "modification", None)
     if original is None:
         return False
-    if not getattr(original, "is_mended", False):
+    if not is_mended(original):
         template.CppFlexAttentionTemplate.modification = _with_unmistakable_placeholders(original)
         products: Any = importlib.import_module("torch._inductor.codegen.cpp_micro_gemm").CppMicroGemmFP32Vec
         products.TEMPLATE_KERNEL = products.TEMPLATE_KERNEL.replace(WHOLE_VECTORS, WHOLE_BLOCK)
@@ -49,6 +51,7 @@ def mend_cpu_kernel() -> bool:
 
 
 def _with_unmistakable_placeholders(original: Callable[..., str]) -> Callable[..., str]:
+    @mended
     def modification(self: Any, *arguments: Any) -> str:
         symbols = self.extra_sizevars
         self.extra_sizevars = [*symbols, *UNUSED]
@@ -57,5 +60,4 @@ def _with_unmistakable_placeholders(original: Callable[..., str]) -> Callable[..
         finally:
             self.extra_sizevars = symbols
 
-    modification.is_mended = True  # type: ignore[attr-defined]
     return modification

@@ -15,6 +15,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from attn_mods.backends.mending import is_mended, mended
+
 COMPARED = {"maximum": "gt", "minimum": "lt"}
 """How the number that is chosen compares with the other."""
 
@@ -37,10 +39,10 @@ def mend(operations: Any, writer: Any) -> None:
         if "NotImplementedError" in inspect.getsource(getattr(operations, name)):
             setattr(operations, name, staticmethod(_extreme(operations, compared)))
     for name in ("mod", "remainder"):
-        if not hasattr(getattr(operations, name), "is_mended"):
+        if not is_mended(getattr(operations, name)):
             setattr(operations, name, staticmethod(_remainder(operations, getattr(operations, name))))
     original = getattr(writer, INDEX, None)
-    if original is not None and not getattr(original, "is_mended", False):
+    if original is not None and not is_mended(original):
         setattr(writer, INDEX, _index(original))
         operations.to_dtype = staticmethod(_to_dtype(operations.to_dtype))
 
@@ -58,25 +60,25 @@ def _extreme(operations: Any, compared: str) -> Callable[[Any, Any], Any]:
 def _remainder(operations: Any, original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """The remainder with the sign of the divisor, whichever sign the kernel's own has."""
 
+    @mended
     def remainder(a: Any, b: Any) -> Any:
         rest = original(a, b)
         if isinstance(b, str) and b.isdecimal():
             return operations.where(operations.lt(rest, "0"), operations.add(rest, b), rest)
         return original(operations.add(rest, b), b)
 
-    remainder.is_mended = True  # type: ignore[attr-defined]
     return remainder
 
 
 def _index(original: Callable[..., str]) -> Callable[..., str]:
     """A number as it is, anything else in 32 bits."""
 
+    @mended
     def index(self: Any, text: str, cute_dtype: str, torch_dtype: Any) -> str:
         if text.lstrip("-").isdecimal():
             return text
         return original(self, f"({text}).to({cute_dtype})", cute_dtype, torch_dtype)
 
-    index.is_mended = True  # type: ignore[attr-defined]
     return index
 
 

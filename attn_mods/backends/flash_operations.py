@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from attn_mods.function_state import PLAIN, kernel_signature, leaves, tensors_of
+from attn_mods.function_state import branch_signature, tensors_of
 from attn_mods.recipe import Recipe
 from attn_mods.score import Score
 from attn_mods.score_compositions import ShiftedScore
@@ -39,8 +39,8 @@ SEEN = frozenset(
         "ge",
         "gt",
         "le",
-        "log",
         "lift_fresh",
+        "log",
         "lt",
         "maximum",
         "minimum",
@@ -105,27 +105,19 @@ def reads_positions(score: Score, form: str) -> bool:
 
 
 def _known_of(rule: Callable[..., Tensor], scores: int) -> _Rule:
-    key = _key(rule, scores)
+    signature = branch_signature(rule)
+    if signature is None:
+        return _look(rule, scores)
+    key = signature, scores
     with _lock:
-        if key is not None and key in _known:
+        if key in _known:
             return _known[key]
     found = _look(rule, scores)
-    if key is None:
-        return found
     with _lock:
         _known[key] = found
         if len(_known) > MOST_KNOWN:
             _known.popitem(last=False)
     return found
-
-
-def _key(rule: Callable[..., Tensor], scores: int) -> Hashable | None:
-    """What the answers depend on; None if that cannot be said: a rule may branch on whatever it refers to."""
-    found = leaves(rule)
-    if not all(isinstance(leaf, (Tensor, *PLAIN)) for leaf in found):
-        return None
-    values = tuple(tuple(leaf.shape) if isinstance(leaf, Tensor) else (type(leaf), leaf) for leaf in found)
-    return kernel_signature(rule), values, scores
 
 
 def _look(rule: Callable[..., Tensor], scores: int) -> _Rule:
@@ -141,14 +133,14 @@ def _look(rule: Callable[..., Tensor], scores: int) -> _Rule:
     return _Rule(text, operations.touched or operations.is_watched(out))
 
 
-class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's class has no types
     """Names of the operations that run, how often, and whether one of them is handed any of some tensors.
 
     To look at a tensor through a view is an operation too.
     """
 
     def __init__(self, watched: Sequence[Tensor]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()  # type: ignore[no-untyped-call]  # nor has its method
         self.names: Counter[str] = Counter()
         self.touched = False
         self._watched = {id(tensor) for tensor in watched}
