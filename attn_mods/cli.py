@@ -18,13 +18,12 @@ from attn_mods.entry import Entry
 from attn_mods.mask import Mask
 from attn_mods.recipe import Recipe
 from attn_mods.score import Score
-from attn_mods.verification import DTYPES as VERIFIED_DTYPES
+from attn_mods.verification import DTYPES as VERIFIED
 from attn_mods.verification import Report, case_of
 from attn_mods.verification import verify as verify_entry
 
 LENGTH = 4096
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "float64": torch.float64}
-VERIFIED = {name: dtype for name, dtype in DTYPES.items() if dtype in VERIFIED_DTYPES}
+DTYPES = VERIFIED | {"float64": torch.float64}
 
 
 def block_size_of(context: click.Context, option: click.Parameter, value: str) -> tuple[int, int]:

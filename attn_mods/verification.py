@@ -19,7 +19,7 @@ from attn_mods.mask import Mask
 
 LENGTHS = ((128, 128), (200, 200))
 
-DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 """Rules compute in float32, so that float64 inputs would be held to more than they are made for."""
 
 COMPILED = ("flex", "flex_flash")
@@ -92,8 +92,8 @@ def verify(
     if backends is not None and not _are_names(backends):
         remedy = f"pass a list of some of {', '.join(known)}"
         checks.fail("verify", "backends must be a list of names", checks.describe(backends), remedy, TypeError)
-    if dtype not in DTYPES:
-        names = ", ".join(map(str, DTYPES))
+    if dtype not in DTYPES.values():
+        names = ", ".join(map(str, DTYPES.values()))
         checks.fail("verify", f"dtype must be one of {names}", checks.describe(dtype), "pass one of them", TypeError)
     unknown = sorted(set(backends or ()) - set(known))
     if unknown:

@@ -66,7 +66,8 @@ class DenseOnce(Mask):
     def dense(self, q_len: int, kv_len: int) -> Tensor:
         """The first rows and columns."""
         if q_len > self.q_end or kv_len > self.kv_end:
-            raise ValueError(f"{self.name}: made for {self.q_end} x {self.kv_end}, asked for {q_len} x {kv_len}")
+            made = f"{self.q_end} x {self.kv_end}"
+            raise ValueError(f"{self.name}: made for {made}, asked for {q_len} x {kv_len}; make it for as many")
         return self.matrix[..., :q_len, :kv_len]
 
 

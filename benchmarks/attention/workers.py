@@ -68,7 +68,7 @@ class Workers:
             while left and self._has_room(left[0], running) and time.perf_counter() < end:
                 group = left.pop(0)
                 asked = group, tuple(self.ways), self.device, self.limits, turns, tuple(self.passes)
-                process = self._context.Process(target=_work, args=(number, asked, told), daemon=True)
+                process = self._context.Process(target=_work, args=(number, told, *asked), daemon=True)
                 process.start()
                 running[number], known[number] = (group, process), []
                 number += 1
@@ -109,12 +109,21 @@ def _told(told: Any) -> Iterator[tuple[int, Row]]:
         return
 
 
-def _work(number: int, asked: tuple[Group, Sequence[str], str, Limits, Turns, Sequence[str]], told: Any) -> None:
-    *_, device, _, turns, _ = asked
+def _work(
+    number: int,
+    told: Any,
+    group: Group,
+    ways: Sequence[str],
+    device: str,
+    limits: Limits,
+    turns: Turns,
+    passes: Sequence[str],
+) -> None:
+    """Tell the records of one group, each with its number."""
     with turns.beside_others():
         measure.warm_up(device)
     if device == "cuda":
         choose_kernels_in_turn(turns)
-    for row in measure.rows_of(*asked):
+    for row in measure.rows_of(group, ways, device, limits, turns, passes):
         turns.say_ready()  # for a row of what failed before there was anything to time
         told.put((number, row))

@@ -19,9 +19,8 @@ WAYS = ("sdpa_math", "eager")
 GROUPS = [Group("causal", "bench", Shape(1, 2, 2, length, length, 16, "float32")) for length in (32, 48)]
 
 
-def dies(number: int, asked: tuple[Any, ...], told: Any) -> None:
+def dies(number: int, told: Any, group: Group, ways: Any, *others: Any) -> None:
     """Tell one record of the first group and leave without a word; do nothing wrong with the other."""
-    group, ways, *_ = asked
     if group == GROUPS[0]:
         told.put((number, {"backend": "eager", "what": "forward", "status": "ok"}))
         told.close()
@@ -84,9 +83,10 @@ def test_what_needs_more_memory_than_is_free_runs_alone(monkeypatch: pytest.Monk
         assert max(begun) == most
 
 
-def waits_if_first(number: int, asked: tuple[Any, ...], told: Any) -> None:
+def waits_if_first(
+    number: int, told: Any, group: Group, ways: Any, device: str, limits: Limits, turns: Turns, passes: Any
+) -> None:
     """The first group is never ready; the second has come to its times, and takes some."""
-    group, ways, _, _, turns, _ = asked
     if group == GROUPS[0]:
         time.sleep(600)
     with turns.alone():
