@@ -19,7 +19,7 @@ class Composition(Mask):
     right: Mask
 
     @property
-    def frame(self) -> Frame:  # type: ignore[override]
+    def frame(self) -> Frame:  # type: ignore[override]  # of each instance
         """That of both together."""
         return joint_frame(self.left.frame, self.right.frame)
 
@@ -121,7 +121,7 @@ class Wrapper(Mask):
     mask: Mask
 
     @property
-    def frame(self) -> Frame:  # type: ignore[override]
+    def frame(self) -> Frame:  # type: ignore[override]  # of each instance
         """The frame of the mask inside."""
         return self.mask.frame
 

@@ -52,7 +52,7 @@ def _(info: Any, in_dims: tuple[int | None], x: Tensor) -> tuple[Tensor, int | N
     return approximate_tanh(x), in_dims[0]
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch's has no types
 def lower_to_the_instruction() -> None:
     """Tell torch's compiler of the instruction; it is imported whole by this, so only where something is compiled.
 

@@ -218,7 +218,7 @@ def learnable(
     if checked.numel() == 0:
         fail(name, f"{field} must not be empty", describe(checked), remedy)
     finite(name, field, checked, remedy, hides, maximum)
-    return torch.atleast_1d(checked)  # type: ignore[no-any-return, no-untyped-call]
+    return torch.atleast_1d(checked)  # type: ignore[no-any-return, no-untyped-call]  # a tensor; torch's has no types
 
 
 def finite(name: str, field: str, value: Tensor, remedy: str, hides: bool = False, maximum: float = math.inf) -> None:
@@ -430,7 +430,7 @@ def _device_of_empty(value: str | int | torch.device) -> torch.device | str:
 
 
 # Asked while a compiler traces a call too, which cannot look into the comparison.
-@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]  # torch's has no types
 def near_misses(word: str, choices: tuple[str, ...], most: int) -> str:
     """The choices that ``word`` may be a slip of the pen for, joined by "or"; empty if there is none."""
     return " or ".join(difflib.get_close_matches(word, choices, n=most, cutoff=0.5))

@@ -86,7 +86,7 @@ class PerDocument(Wrapper):
         object.__setattr__(self, "documents", Documents(self.cu_seqlens, self.cu_seqlens_kv))
 
     @property
-    def frame(self) -> Frame:  # type: ignore[override]
+    def frame(self) -> Frame:  # type: ignore[override]  # of each instance
         """ "cross" with boundaries of its own for the keys, else "self": the rule reads the document of i."""
         return "self" if self.cu_seqlens_kv is None else "cross"
 

@@ -103,13 +103,13 @@ def tensors_of(value: object) -> list[Tensor]:
 
 
 # Asked while a compiler traces a call too, and answered outside of the graph.
-@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]  # torch's has no types
 def devices_of(value: object) -> tuple[str, ...]:
     """The devices of all tensors a rule refers to."""
     return tuple(sorted({str(tensor.device) for tensor in tensors_of(value)}))
 
 
-@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]
+@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]  # torch's has no types
 def requires_grad(value: object) -> bool:
     """Whether a tensor that a rule refers to requires grad."""
     return any(tensor.requires_grad for tensor in tensors_of(value))

@@ -248,7 +248,7 @@ class Attention(nn.Module):
         out = attention(q, k, v, self.recipe, q_offset=q_offset, block_mask=block_mask)
         if cache is not None:
             cache.advance(x.shape[1])
-        return self.o_proj(out.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+        return self.o_proj(out.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # a tensor
 
     def new_cache(self, batch: int, max_length: int) -> KVCache:
         """An empty cache for this layer, on its device and in its dtype."""

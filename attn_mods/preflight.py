@@ -55,7 +55,7 @@ def _try_once(rule: Callable[..., Tensor], name: str, takes_a_score: bool, devic
 
 
 # A compiler that gave a call up would else take the function's own frame, and fail in words of its own.
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # torch's has no types
 def _try(rule: Callable[..., Tensor], name: str, takes_a_score: bool, device: str) -> None:
     if not takes_a_score:
         check_rule(rule)

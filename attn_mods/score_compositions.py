@@ -26,12 +26,12 @@ class Chain(Score):
         return f"({self.first.name} >> {self.second.name})"
 
     @property
-    def frame(self) -> Frame:  # type: ignore[override]
+    def frame(self) -> Frame:  # type: ignore[override]  # of each instance
         """That of both together."""
         return joint_frame(self.first.frame, self.second.frame)
 
     @property
-    def additive(self) -> bool:  # type: ignore[override]
+    def additive(self) -> bool:  # type: ignore[override]  # of each instance
         """Whether both are."""
         return self.first.additive and self.second.additive
 
@@ -71,12 +71,12 @@ class ScoreWrapper(Score):
     score: Score
 
     @property
-    def frame(self) -> Frame:  # type: ignore[override]
+    def frame(self) -> Frame:  # type: ignore[override]  # of each instance
         """The frame of the score inside."""
         return self.score.frame
 
     @property
-    def additive(self) -> bool:  # type: ignore[override]
+    def additive(self) -> bool:  # type: ignore[override]  # of each instance
         """Whether the score inside is."""
         return self.score.additive
 
@@ -133,7 +133,7 @@ class PerDocumentScore(ScoreWrapper):
         object.__setattr__(self, "documents", Documents(self.cu_seqlens, self.cu_seqlens_kv))
 
     @property
-    def frame(self) -> Frame:  # type: ignore[override]
+    def frame(self) -> Frame:  # type: ignore[override]  # of each instance
         """ "cross" with boundaries of its own for the keys, else "self"."""
         return "self" if self.cu_seqlens_kv is None else "cross"
 

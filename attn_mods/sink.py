@@ -66,7 +66,7 @@ def attention_with_sink(kernel: Kernel, q: Tensor, k: Tensor, v: Tensor, sink: T
         out' with the sink, and lse without it. No gradient flows through lse: the weights of one backward cannot
         serve both, so a backend that uses this refuses a call that needs lse and gradients.
     """
-    out, lse = _SinkAttention.apply(kernel, q, k, v, sink)  # type: ignore[no-untyped-call]
+    out, lse = _SinkAttention.apply(kernel, q, k, v, sink)  # type: ignore[no-untyped-call]  # torch's has no types
     return out, lse
 
 

@@ -64,7 +64,8 @@ class FlexFlash(Flex):
         if needs.parameter_gradients:
             return Reason("the FLASH kernel has no gradients of what a score captures")
         if needs.training and shapes.q_heads != shapes.kv_heads and self._reads_positions(recipe):
-            return Reason("with grouped heads its backward hands a score other heads and positions (FA4 4.0 beta)")
+            text = "with grouped heads the FLASH kernel's backward hands a score other heads and positions"
+            return Reason(f"{text}; repeat k and v for every query head to use it")
         if isinstance(recipe.mask, Listed):
             return Reason("the FLASH kernel ignores the lists of a BlockMask whose rule keeps everything")
         unseen = unseen_in(recipe, self.name)

@@ -71,7 +71,7 @@ class ScoreWithSinkKey(Score):
     kv_len: int
 
     @property
-    def frame(self) -> Frame:  # type: ignore[override]
+    def frame(self) -> Frame:  # type: ignore[override]  # of each instance
         """The frame of the score inside."""
         return "keys" if self.score is None else self.score.frame
 

@@ -213,7 +213,7 @@ class _Card(_Clock):
 @contextmanager
 def _on_a_side_stream() -> Iterator[None]:
     """As a capture wants what runs before it."""
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's has no types
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         yield

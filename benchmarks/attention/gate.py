@@ -55,7 +55,7 @@ class DenseOnce(Mask):
         return self.mask.name
 
     @property
-    def frame(self) -> Frame:  # type: ignore[override]
+    def frame(self) -> Frame:  # type: ignore[override]  # of each instance
         """The frame of the mask."""
         return self.mask.frame
 
