@@ -179,7 +179,7 @@ def explain(
     call = _checked(q, k, v, recipe, **options)
     chosen = _first(_candidates(call, backend), call)
     measured = _measured(call)
-    times = {} if measured is None else {name: f"{ms:.3g} ms" for name, ms in measured.ms.items()}
+    times = {} if measured is None else {name: measured.times(name) for name in measured.ms}
     rows = tuple(
         Row(each.name, _reason(each, call), each is chosen, times.get(each.name, NOT_MEASURED)) for each in backends.ALL
     )

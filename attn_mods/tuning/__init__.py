@@ -38,7 +38,8 @@ class Measured:
         has_score: Whether the recipe has a score.
         ms: Median milliseconds of a call, by backend; those that are not in it did not compute it.
         device_ms: How long the device is at work in a call, by backend. For one that is missing ``ms`` stands in.
-        host_ms: How long the host is busy with a call, by backend. For one that is missing 0 stands in.
+        host_ms: How long the host is busy with a call, by backend. For one that is missing 0 stands in. Measurements
+            of one table are made comparable: what else the host did meanwhile slowed some more than others.
     """
 
     recipe: str
@@ -51,21 +52,22 @@ class Measured:
     host_ms: dict[str, float] = field(default_factory=dict)
 
     def fastest_first(self, shapes: Shapes) -> list[str]:
-        """The backends in the order of what a call takes: of the sizes measured, as measured.
+        """The backends in the order of what a call on these sizes is expected to take.
 
-        On other sizes the device has more to do by as many times as there are more products of queries and keys, the
-        host never, and a call takes as long as the slower of the two. Host times of two backends may differ by nothing
-        but chance, so half of the device's time is added.
+        The device has more to do by as many times as there are more products of queries and keys, the host never, and
+        a call takes as long as the slower of the two. Half of the device's time is added: host times of two backends
+        may differ by nothing but chance.
         """
-        if shapes == self.shapes:
-            return sorted(self.ms, key=self.ms.__getitem__)
-        device = self._expected_device_ms(shapes)
+        times = _work(shapes) / _work(self.shapes)
+        device = {name: self.device_ms.get(name, ms) * times for name, ms in self.ms.items()}
         expected = {name: max(ms, self.host_ms.get(name, 0.0)) + ms / 2 for name, ms in device.items()}
         return sorted(expected, key=expected.__getitem__)
 
-    def _expected_device_ms(self, shapes: Shapes) -> dict[str, float]:
-        times = _work(shapes) / _work(self.shapes)
-        return {name: self.device_ms.get(name, ms) * times for name, ms in self.ms.items()}
+    def times(self, name: str) -> str:
+        """What a call with one backend took, in words."""
+        parts = {"device": self.device_ms.get(name), "host": self.host_ms.get(name)}
+        split = ", ".join(f"{part} {ms:.3g}" for part, ms in parts.items() if ms is not None)
+        return f"{self.ms[name]:.3g} ms" + f" ({split})" * bool(split)
 
     @property
     def sizes(self) -> str:

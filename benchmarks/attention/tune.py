@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import statistics
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,7 @@ from attn_mods import backends
 from attn_mods.backends import Shapes
 from attn_mods.dispatch import ranked
 from attn_mods.tuning import FORWARD, TRAINING, Measured, Table, nearest
-from attn_mods.tuning.typical import BUILT_IN, look_up, typical
+from attn_mods.tuning.typical import BUILT_IN, REFERENCE, look_up, typical
 from benchmarks.attention.cases import USUAL_CASE, Group, Shape
 from benchmarks.attention.measure import key_of
 from benchmarks.attention.report import median
@@ -66,7 +67,23 @@ def table_of(records: Iterable[Row]) -> Table:
         key = row.recipe, row.what, row.shapes, row.dtype
         if key not in chosen or len(row.ms) >= len(chosen[key].ms):
             chosen[key] = row
-    return Table(next(iter(cards)), next(reversed(runs.values()))["torch"], tuple(chosen.values()), tuple(runs))
+    rows = _with_comparable_hosts(chosen.values())
+    return Table(next(iter(cards)), next(reversed(runs.values()))["torch"], tuple(rows), tuple(runs))
+
+
+def _with_comparable_hosts(rows: Collection[Measured]) -> Iterator[Measured]:
+    """The rows, the host times of each scaled so that the reference's is the same in all of one pass.
+
+    A host that others use too is slower at some times than at others, by half or more, but alike for all backends of a
+    row, which were timed in turns.
+    """
+    hosts: dict[str, list[float]] = {what: [] for what in PASSES}
+    for row in rows:
+        hosts[row.what] += [row.host_ms[REFERENCE]] if REFERENCE in row.host_ms else []
+    for row in rows:
+        own = row.host_ms.get(REFERENCE)
+        times = statistics.median(hosts[row.what]) / own if own else 1.0
+        yield replace(row, host_ms={name: ms * times for name, ms in row.host_ms.items()})
 
 
 def regrets(table: Table, records: Iterable[Row]) -> Iterator[Regret]:

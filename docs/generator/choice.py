@@ -26,12 +26,13 @@ NONE = "None."
 
 OPENING = """\
 `backend="auto"` goes by a table of measurements on the same card, `attn_mods/tuning/<card>.json`, and takes the backend
-that was fastest. For sizes that it does not hold, each backend's time is estimated from the nearest sizes that it does
-hold, for float16 in bfloat16 too. The card's time is taken to grow with the number of products to compute,
-and the host's time for a call to stay the same. A call takes as long as the longer of the two; half of the card's time
-is added, because the host's time varies by chance. A recipe that the table does not hold, such as a rule of your own,
-goes by the others of its kind, masks or scores, on the nearest sizes that enough of them were measured on: by the
-median, over those, of each backend's time as a multiple of `flex`'s.
+that is expected to be fastest. A call takes as long as the longer of two times, the card's and the host's; half of the
+card's is added, because the host's varies by chance: by half or more between groups of one run. So the host times of a
+group are scaled to make `flex`'s the same in all of them. For sizes that the table does not hold, times are estimated
+from the nearest that it does hold, for float16 in bfloat16 too: the card's is taken to grow with the number of products
+to compute, the host's to stay the same. A recipe that the table does not hold, such as a rule of your own, goes by the
+others of its kind, masks or scores, on the nearest sizes that enough of them were measured on: by the median, over
+those, of each backend's time as a multiple of `flex`'s.
 
 How good the choice is shows in three ways: each run is chosen for by a table of the runs before it, as far as those
 are among the runs that the table of today is made from; and in these, each size, or each recipe, is taken out of the
@@ -41,9 +42,9 @@ backends of `attention` in the same run. Times are *as called*: what a program g
 the host's time included. The first runs had little before them: what no table held then went by a fixed order."""
 
 FITTED = """\
-These rules were chosen with most of these figures at hand: the added half, that bfloat16 stands in for float16, and
-how others of its kind stand in for a recipe. So the figures show how well the rules fit, more than how well they
-foretell."""
+These rules were chosen with most of these figures at hand: the added half, the scaled host times, that bfloat16 stands
+in for float16, and how others of its kind stand in for a recipe. So the figures show how well the rules fit, more than
+how well they foretell."""
 
 
 def how_good_the_choice_is() -> str:

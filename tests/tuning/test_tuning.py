@@ -51,7 +51,7 @@ def test_of_two_as_near_the_larger_is_taken() -> None:
 @pytest.mark.parametrize(
     ("asked", "order"),
     [
-        (shapes(1024), ["flash4", "flex", "eager"]),  # 1, 3, 5 as measured
+        (shapes(1024), ["flash4", "flex", "eager"]),  # 0.5 + 0.25, 2 + 0.5, 5 + 2.5
         (shapes(2048), ["flash4", "flex", "eager"]),  # 2 + 1, 4 + 2, 20 + 10
         (shapes(512), ["flash4", "eager", "flex"]),  # 0.125 + 0.0625, 1.25 + 0.625, 2 + 0.125
         (shapes(1024, heads=4), ["flash4", "eager", "flex"]),
@@ -71,10 +71,18 @@ def test_order_by_host_and_device(asked: Shapes, order: list[str]) -> None:
 def test_the_device_decides_between_hosts_that_cost_the_same() -> None:
     times, device, host = {"flex": 3.0, "flash4": 1.1}, {"flex": 0.2, "flash4": 1.0}, {"flex": 1.0, "flash4": 0.8}
     measured = Measured("causal", "forward", shapes(1024), "float32", False, times, device, host)
-    assert measured.fastest_first(shapes(1024)) == ["flash4", "flex"]
+    assert measured.fastest_first(shapes(1024)) == ["flex", "flash4"]
     assert measured.fastest_first(shapes(512)) == ["flash4", "flex"]
     assert measured.fastest_first(shapes(900)) == ["flex", "flash4"]
     assert measured.fastest_first(shapes(2048)) == ["flex", "flash4"]
+
+
+def test_times_in_words() -> None:
+    times, device, host = {"flex": 1.234, "eager": 20.0, "flash4": 0.5}, {"flex": 1.2}, {"flex": 0.25, "eager": 3.0}
+    measured = Measured("causal", "forward", shapes(1024), "float32", False, times, device, host)
+    assert measured.times("flex") == "1.23 ms (device 1.2, host 0.25)"
+    assert measured.times("eager") == "20 ms (host 3)"
+    assert measured.times("flash4") == "0.5 ms"
 
 
 def test_bfloat16_stands_in_for_float16_and_not_the_other_way_round() -> None:

@@ -49,6 +49,26 @@ def test_table() -> None:
         assert forward.host_ms[name] == rows[name]["host_ms"]
 
 
+def test_hosts_are_as_busy_in_all_groups_as_far_as_flex_tells() -> None:
+    def busy(row: dict[str, Any], times: float, name: str) -> dict[str, Any]:
+        return row | {"recipe": name, "host_ms": row["host_ms"] * times} if "host_ms" in row else row
+
+    groups = [("full", 1.0), ("causal", 3.0), ("anti_causal", 2.0)]
+    rows = [busy(row, times, name) for name, times in groups for row in golden() if row.get("recipe") == "causal"]
+    table = table_of([golden()[0], *rows])
+    own = {row["backend"]: row["host_ms"] for row in golden() if row.get("what") == "forward" and "host_ms" in row}
+    forward = [row.host_ms for row in table.rows if row.what == "forward"]
+    assert len(forward) == len(groups)
+    for hosts in forward:  # as in the group of the median
+        assert hosts == pytest.approx({name: own[name] * 2 for name in ("flex", "sdpa_cudnn")})
+
+
+def test_hosts_stay_as_measured_where_flex_was_not() -> None:
+    rows = [row for row in golden() if row.get("backend") != "flex"]
+    (forward,) = table_of(rows).rows
+    assert forward.host_ms == {"sdpa_cudnn": 0.03}
+
+
 def test_a_recipe_with_a_score_is_told_apart() -> None:
     of_softcap = [row | ({"recipe": "softcap"} if row.get("recipe") == "causal" else {}) for row in golden()]
     for rows, name, has_score in ((golden(), "causal", False), (of_softcap, "causal with softcap", True)):
