@@ -5,12 +5,13 @@ Medians, spreads, ratios and words are computed here from the samples in the rec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy
 
+from attn_mods.tuning.typical import REFERENCE
 from benchmarks.attention.measure import key_of
 from benchmarks.attention.ways import BASELINE
 from benchmarks.bars import digits
@@ -34,17 +35,17 @@ time; nothing is compared across runs."""
 
 @dataclass(frozen=True)
 class Measured:
-    """One recipe on one shape, in one run.
+    """One recipe on one shape, each pass in one run.
 
     Attributes:
-        rows: All its records of that run.
-        run: The run's record, if the file has it.
-        ceiling: What a dense matrix product of its dtype took in that run, if it was measured.
+        rows: All records of a pass in its run, for every pass.
+        runs: The records of the runs themselves, as far as the files have them.
+        ceilings: What a dense matrix product of its dtype took in these runs, as far as it was measured.
     """
 
     rows: tuple[Row, ...]
-    run: Row | None
-    ceiling: Row | None
+    runs: tuple[Row, ...] = ()
+    ceilings: tuple[Row, ...] = ()
 
     @property
     def title(self) -> str:
@@ -55,15 +56,17 @@ class Measured:
         return f"{row['recipe']}, {row['case']}: {shape['q_len']:,} x {shape['kv_len']:,}, {sizes}"
 
     @property
-    def source(self) -> str | None:
-        """Where, with what and when it was measured, and the command that does it again."""
-        if self.run is None:
-            return None
-        where = self.run["environment"]
-        device = where["card"] or f"{where['processor']}, {where['threads']} threads"
-        commit = (self.run["code"]["git_sha"] or "?")[:7] + (", changed" if self.run["code"]["dirty"] else "")
-        line = f"{device}, torch {where['torch']}, {self.run['started_at'][:10]}, commit {commit}"
-        return f"{line}; run {self.run['run_id']}: `{self.run['command']}`"
+    def sources(self) -> dict[str, str]:
+        """Where, with what and when it was measured, and the command that does it again; for each its passes."""
+        return {_source(run): ", ".join(self._passes(run["run_id"])) for run in self.runs}
+
+    def told_sources(self) -> list[str]:
+        """The sources, each with its passes where there are several."""
+        several = len(self.sources) > 1
+        return [f"{passes}: {source}" if several else source for source, passes in self.sources.items()]
+
+    def _passes(self, run_id: str) -> Iterator[str]:
+        return (title for what, title in TITLES.items() if any(row["run_id"] == run_id for row in self.of(what)))
 
     def of(self, what: str) -> list[Row]:
         """Its records of one pass."""
@@ -72,33 +75,56 @@ class Measured:
     def tables(self) -> Iterator[str]:
         """A table a pass, and what has no time with the reasons."""
         for what in TITLES:
-            yield from _table(what, self.of(what), self.ceiling)
+            rows = self.of(what)
+            ceiling = next((each for each in self.ceilings if rows and each["run_id"] == rows[0]["run_id"]), None)
+            yield from _table(what, rows, ceiling)
 
 
 def measured(records: Iterable[Row]) -> list[Measured]:
-    """Every recipe and shape by one run: one with times of the baseline, of several that with most times, the last."""
+    """Every recipe and shape, each pass by one of the runs that have it.
+
+    It is one that has the way which is fastest by any of them; of several one with the baseline, then with most times,
+    then the last.
+    """
     records = list(records)
     runs = {row["run_id"]: row for row in records if row["record"] == "environment"}
     ceilings = {(row["run_id"], row["dtype"]): row for row in records if row["record"] == "ceiling"}
-    found: dict[tuple[object, ...], dict[str, list[Row]]] = {}
+    found: dict[tuple[object, ...], dict[str, dict[str, list[Row]]]] = {}
     for row in records:
         if row["record"] == "attention":
-            found.setdefault(key_of(row), {}).setdefault(row["run_id"], []).append(row)
+            passes = found.setdefault(key_of(row), {})
+            passes.setdefault(row["what"], {}).setdefault(row["run_id"], []).append(row)
+    begun = {run_id: str(run["started_at"]) for run_id, run in runs.items()}
     made = []
-    for by_run in found.values():
-        begun = {run_id: runs[run_id]["started_at"] if run_id in runs else "" for run_id in by_run}
-        run_id = max(by_run, key=lambda each: (_has_baseline(by_run[each]), _times(by_run[each]), begun[each]))
-        rows = by_run[run_id]
-        made.append(Measured(tuple(rows), runs.get(run_id), ceilings.get((run_id, rows[0]["shape"]["dtype"]))))
+    for passes in found.values():
+        rows = tuple(row for by_run in passes.values() for row in by_run[_chosen(by_run, begun)])
+        ids = dict.fromkeys((row["run_id"], row["shape"]["dtype"]) for row in rows)
+        own_runs = tuple(runs[run_id] for run_id, _ in ids if run_id in runs)
+        made.append(Measured(rows, own_runs, tuple(ceilings[each] for each in ids if each in ceilings)))
     return made
 
 
-def _times(rows: Iterable[Row]) -> int:
-    return sum(row["status"] == "ok" for row in rows)
+def _chosen(by_run: Mapping[str, Sequence[Row]], begun: Mapping[str, str]) -> str:
+    """Of which run a pass of a recipe and shape is shown."""
+    timed = {run_id: _timed_ways(rows) for run_id, rows in by_run.items()}
+    with_reference = [ways for ways in timed.values() if REFERENCE in ways]
+    fastest = min(((ms / ways[REFERENCE], way) for ways in with_reference for way, ms in ways.items()), default=None)
+    wanted = [BASELINE] if fastest is None else [fastest[1], BASELINE]
+    return max(by_run, key=lambda each: ([way in timed[each] for way in wanted], len(timed[each]), begun.get(each, "")))
 
 
-def _has_baseline(rows: Iterable[Row]) -> bool:
-    return any(row["backend"] == BASELINE and row["status"] == "ok" for row in rows)
+def _timed_ways(rows: Iterable[Row]) -> dict[str, float]:
+    """Median milliseconds by way: of the device, or as called where that is all there is."""
+    timed = (row for row in rows if row["status"] == "ok")
+    return {str(row["backend"]): median(row.get("graph_rounds_ms") or row["rounds_ms"]) for row in timed}
+
+
+def _source(run: Row) -> str:
+    where = run["environment"]
+    device = where["card"] or f"{where['processor']}, {where['threads']} threads"
+    commit = (run["code"]["git_sha"] or "?")[:7] + (", changed" if run["code"]["dirty"] else "")
+    line = f"{device}, torch {where['torch']}, {run['started_at'][:10]}, commit {commit}"
+    return f"{line}; run {run['run_id']}: `{run['command']}`"
 
 
 def page(records: Iterable[Row]) -> str:
@@ -106,7 +132,7 @@ def page(records: Iterable[Row]) -> str:
     all_of_them = measured(records)
     parts = [EXPLANATION] if all_of_them else ["No attention was measured."]
     for each in all_of_them:
-        parts += [f"## {each.title}", *([each.source] if each.source else []), *each.tables()]
+        parts += [f"## {each.title}", *each.told_sources(), *each.tables()]
     return "\n\n".join(parts) + "\n"
 
 

@@ -54,7 +54,7 @@ def _card(card: str, of_card: Sequence[Measured]) -> Iterator[str]:
         shape = each.rows[0]["shape"]
         one = f"python -m benchmarks run {each.rows[0]['recipe']} --suite standard --length {shape['q_len']}"
         one += f" --case {case(each)}" if case(each) else ""
-        body = "\n\n".join(part for part in (each.source, f"This recipe alone: `{one}`", *each.tables()) if part)
+        body = "\n\n".join((*each.told_sources(), f"This recipe alone: `{one}`", *each.tables()))
         yield f'??? note "{each.title}"\n\n{textwrap.indent(body, "    ")}'
 
 
@@ -84,7 +84,7 @@ def stale(of_card: Sequence[Measured]) -> str:
 
 
 def _other_torch(of_card: Sequence[Measured]) -> str:
-    measured_with = {each.run["environment"]["torch"] for each in of_card if each.run is not None}
+    measured_with = {run["environment"]["torch"] for each in of_card for run in each.runs}
     others = sorted(version for version in measured_with if _minor(version) != _minor(torch.__version__))
     if not others:
         return ""

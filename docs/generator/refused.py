@@ -23,7 +23,7 @@ REFUSED = "refused"
 
 def as_at_hand(one: Measured) -> Measured:
     """The same as the code at hand would have it: what it refuses has no time, what it takes by now is said to be."""
-    on_card = one.run is not None and one.run["environment"]["card"] is not None
+    on_card = any(run["environment"]["card"] is not None for run in one.runs)
     device = "cuda" if on_card else "cpu"
     return replace(one, rows=tuple(_as_at_hand(row, device) for row in one.rows))
 

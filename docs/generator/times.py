@@ -14,7 +14,7 @@ from docs.generator.words import NO_OTHER
 
 def where(here: Sequence[Measured]) -> str:
     """Versions, dates and commands of the runs, folded away."""
-    sources = dict.fromkeys(each.source for each in here if each.source)
+    sources = dict.fromkeys(source for each in here for source in each.sources)
     runs = "\n".join(f"    - {source}" for source in sources)
     return f'??? note "Where and with what"\n\n{runs}'
 

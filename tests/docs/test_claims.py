@@ -24,7 +24,7 @@ def comparison(length: int, **ways: tuple[float, float, int]) -> Comparison:
     """One size, each way with its time as a graph, as called, and its memory."""
     shape = {"shape": SHAPE | {"q_len": length, "kv_len": length}}
     rows = [row(way, what, *of_way) | shape for way, of_way in ways.items() for what in ("forward", "forward_backward")]
-    return Comparison("Card", Measured(tuple(rows), None, None))
+    return Comparison("Card", Measured(tuple(rows)))
 
 
 SMALL = comparison(
@@ -52,7 +52,7 @@ BOTH = [SMALL, LARGE]
 
 def test_same() -> None:
     assert "use 50% to 50% of that" in claims.same(BOTH)
-    one = Comparison("Card", Measured((row("flash4", "forward", 1.0, 1.0, 1, share=0.125),), None, None))
+    one = Comparison("Card", Measured((row("flash4", "forward", 1.0, 1.0, 1, share=0.125),)))
     assert "use 12% to 50% of that" in claims.same([*BOTH, one])
     assert claims.same([]) == "Not measured."
 

@@ -36,7 +36,7 @@ def test_a_page_names_the_fastest_of_each_length(name: str) -> None:
             best = min(timed, key=lambda row: median(row[times]))
             assert re.search(rf"`{best['backend']}` {digits(median(best[times]))} ms[^;]* {how}[;.]", line)
         assert line.index("device time") < line.index("as called")
-        assert each.run is not None and each.run["run_id"] in page
+        assert each.runs and all(run["run_id"] in page for run in each.runs)
         for row in each.rows:
             if row["status"] != "ok":
                 assert row["message"] in page
@@ -80,8 +80,8 @@ def test_what_no_other_has_a_time_beside_is_not_called_the_fastest() -> None:
     timed = [row["backend"] for row in one.of("forward") if row.get(AS_CALLED)]
     assert timed == ["flex"]
     assert f"ms ({NO_OTHER}) as called" in measured_speed(registry.info("pair_bias"))
-    (line,) = (line for line in which_is_fastest().splitlines() if line.startswith("| [pair_bias]"))
-    assert line.count(f"({NO_OTHER})") == 4
+    lines = [line for line in which_is_fastest().splitlines() if line.startswith("| [pair_bias]")]
+    assert sum(line.count(f"({NO_OTHER})") for line in lines) == 4
 
 
 def test_the_tables_have_the_ratios_of_a_run() -> None:

@@ -30,7 +30,7 @@ def timed(backend: str, what: str = "forward") -> dict[str, Any]:
 
 
 def on_a_card(*rows: dict[str, Any]) -> Measured:
-    return Measured(rows, {"environment": {"card": "Card"}}, None)
+    return Measured(rows, ({"environment": {"card": "Card"}},))
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -15,7 +15,7 @@ SHAPE = {"B": 1, "Hq": 1, "Hkv": 1, "q_len": 4096, "kv_len": 4096, "head_dim": 8
 
 def measured(version: str, **digest: str) -> Measured:
     run: Row = {"environment": {"torch": version}}
-    return Measured(({"recipe": "causal", "shape": SHAPE, **digest},), run, None)
+    return Measured(({"recipe": "causal", "shape": SHAPE, **digest},), (run,))
 
 
 @pytest.mark.parametrize("digest", [{}, {"recipe_digest": recipe_digest("causal")}], ids=["unsaid", "the same"])

@@ -60,6 +60,34 @@ def test_nothing() -> None:
     assert page([]) == "No attention was measured.\n"
 
 
+def of_a_run(run_id: str, started: str, what: str, **times: float) -> list[dict[str, Any]]:
+    """The records of a run in which one pass of one recipe was timed."""
+    shape = {"B": 1, "Hq": 1, "Hkv": 1, "q_len": 64, "kv_len": 64, "head_dim": 64, "dtype": "bfloat16"}
+    row = {"record": "attention", "run_id": run_id, "recipe": "causal", "case": "bench", "shape": shape, "what": what}
+    rows = [row | {"backend": way, "status": "ok", "rounds_ms": [[ms]]} for way, ms in times.items()]
+    environment = {"card": "Example GPU", "torch": "2.13.0"}
+    run = {"record": "environment", "run_id": run_id, "started_at": started, "environment": environment}
+    return [run | {"code": {"git_sha": "0" * 40, "dirty": False}, "command": f"run {run_id}"}, *rows]
+
+
+def test_of_several_runs_one_with_what_is_fastest_by_any_counts_for_each_pass() -> None:
+    rows = [
+        *of_a_run("old", "1", "forward", flex=2.0, flex_by_hand=2.2, sdpa_math=9.0),
+        *of_a_run("old", "1", "backward", flex=4.0, flex_by_hand=4.4, sdpa_math=9.0),
+        *of_a_run("new", "2", "forward", flex=4.0, flex_flash=2.4),
+        *of_a_run("new", "2", "backward", flex=8.0, flex_flash=8.8),
+        *of_a_run("of others", "3", "forward", sdpa_math=0.1),
+    ]
+    (one,) = measured(rows)
+    assert {row["run_id"] for row in one.of("forward")} == {"new"}
+    assert {row["run_id"] for row in one.of("backward")} == {"old"}
+    new, old = (
+        f"Example GPU, torch 2.13.0, {day}, commit 0000000; run {run}: `run {run}`"
+        for day, run in ((2, "new"), (1, "old"))
+    )
+    assert one.told_sources() == [f"Forward: {new}", f"Backward: {old}"]
+
+
 def test_of_several_runs_one_with_the_baseline_counts_then_that_with_more_times_then_the_last() -> None:
     golden = [each for each in record.read(GOLDEN) if each.get("recipe") != "softcap"]
     first = golden[0]["run_id"]
