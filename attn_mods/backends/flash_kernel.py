@@ -1,10 +1,12 @@
-"""What torch's generator of code for the FLASH kernel of flex_attention lacks (2.11, not 2.13), mended before its use.
+"""What torch's generator of code for the FLASH kernel of flex_attention lacks (2.11, most not 2.13), mended beforehand.
 
 It has no maximum and no minimum, of which clamps are made: they are spelled as a choice. A number, which is what
 ``h * 0`` becomes, can be neither an index of a captured tensor nor brought to another dtype. And an index has to be in
 32 bits, which what was read from a tensor of int64 is not.
 
-In 2.13 too, its remainder of a negative number is negative, as in C, where torch's has the sign of the divisor.
+In 2.13 too, its remainder of a negative number is negative, as in C, where torch's has the sign of the divisor; and a
+negative index, which in torch counts from the end, reads what lies before a captured tensor (in 2.13 only an index that
+was itself read from a tensor).
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ def mend(operations: Any, writer: Any) -> None:
     for name in ("mod", "remainder"):
         if not is_mended(getattr(operations, name)):
             setattr(operations, name, staticmethod(_remainder(operations, getattr(operations, name))))
+    if not is_mended(writer.indirect_indexing):
+        writer.indirect_indexing = _from_the_end(operations, writer.indirect_indexing)
     original = getattr(writer, INDEX, None)
     if original is not None and not is_mended(original):
         setattr(writer, INDEX, _index(original))
@@ -68,6 +72,20 @@ def _remainder(operations: Any, original: Callable[[Any, Any], Any]) -> Callable
         return original(operations.add(rest, b), b)
 
     return remainder
+
+
+def _from_the_end(operations: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+    """An index that counts from the end of a tensor where it is negative, whether or not the generator sees to that."""
+
+    @mended
+    def indirect_indexing(self: Any, index: Any, size: Any, check: bool = True, wrap_neg: bool = True) -> Any:
+        is_position = any(self.kernel.cse.try_get(text) is index for text in self.fixed_inputs.values())
+        if wrap_neg and not isinstance(index, str) and not is_position and getattr(index, "index_expr", None) is None:
+            end = operations.add(index, self.kernel.kexpr(size))
+            index = operations.where(operations.lt(index, "0"), end, index)
+        return original(self, index, size, check, wrap_neg)
+
+    return indirect_indexing
 
 
 def _index(original: Callable[..., str]) -> Callable[..., str]:

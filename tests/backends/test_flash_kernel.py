@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import operator
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
+import sympy
 import torch
 
 from attn_mods.backends.flash_kernel import mend, mend_flash_kernel
 
 NAN = float("nan")
+POSITION = -500
+"""What the position of a query is to the stand-ins: no position is negative, which shows where one is left as it is."""
 
 
 def stand_ins() -> tuple[Any, Any]:
@@ -45,8 +50,14 @@ def stand_ins() -> tuple[Any, Any]:
             return f"{x}.to({dtype})"
 
     class Writer:
+        fixed_inputs = MappingProxyType({"m": "q_idx"})
+        kernel = SimpleNamespace(cse=SimpleNamespace(try_get={"q_idx": POSITION}.get), kexpr=lambda size: size)
+
         def _emit_scalar_fragment(self, text: str, cute_dtype: str, torch_dtype: torch.dtype) -> str:
             return f"read({text})"
+
+        def indirect_indexing(self, index: Any, size: Any, check: bool = True, wrap_neg: bool = True) -> Any:
+            return index
 
     return Operations, Writer
 
@@ -98,6 +109,51 @@ def test_numbers_and_indexes() -> None:
     ]
     variable = Path("tmp4")  # anything but text
     assert [operations.to_dtype(each, torch.int64) for each in ("0", variable)] == ["0", "tmp4.to(torch.int64)"]
+
+
+def test_a_negative_index_counts_from_the_end() -> None:
+    operations, writer = stand_ins()
+    for _ in range(2):  # the second time there is nothing left to mend
+        mend(operations, writer)
+    operations.lt = staticmethod(lambda a, b: a < int(b))
+    read = writer().indirect_indexing
+    assert [read(index, 8) for index in range(-8, 8)] == [torch.arange(8)[index].item() for index in range(-8, 8)]
+    assert read(-1, 8, True, False) == -1  # where torch says that it does not count from the end
+    assert read(POSITION, 8) == POSITION
+    assert read("3", 8) == "3"
+
+
+def test_the_generator_writes_an_index_that_counts_from_the_end() -> None:
+    mend_flash_kernel()
+    kernel_module = importlib.import_module("torch._inductor.codegen.cutedsl.cutedsl_kernel")
+    common = importlib.import_module("torch._inductor.codegen.common")
+    virtualized = importlib.import_module("torch._inductor.virtualized")
+
+    class Kernel:
+        """As much of the generator's kernel as an operation needs."""
+
+        def __init__(self) -> None:
+            self.body = self.compute = importlib.import_module("torch._inductor.utils").IndentedBuffer()
+            self.cse, self.named_input_nodes, self.node_to_bounds = common.CSE(name_prefix="tmp"), {}, None
+            self.current_node, self.kexpr = None, str
+
+        def create_cse_var(self, *arguments: Any, **named: Any) -> Any:
+            return common.CSEVariable(*arguments, **named)
+
+    kernel = Kernel()
+    writer = kernel_module.ModificationWrapperCuteDSL(kernel, 0, {"m": "q_idx", "n": "kv_idx"}, None)
+    ops, zero = virtualized.ops, sympy.Integer(0)
+    with virtualized.V.set_kernel_handler(kernel), virtualized.V.set_ops_handler(writer):
+        query, key = writer.load("m", zero), writer.load("n", zero)
+        ops.indirect_indexing(query, sympy.Integer(8))
+        assert "where" not in kernel.body.getvalue()
+        ops.indirect_indexing(ops.sub(key, query), sympy.Integer(8))
+    assert kernel.body.getvalue().splitlines()[2:] == [
+        "tmp2 = (tmp1 - tmp0)",
+        "tmp3 = (tmp2 + cute.full_like(tmp2, 8))",
+        "tmp4 = operator.lt(tmp2, cute.full_like(tmp2, 0))",
+        "tmp5 = cute.where(tmp4, tmp3, tmp2)",
+    ]
 
 
 def test_the_installed_torch_has_both_extremes_then() -> None:

@@ -13,6 +13,8 @@ from attn_mods import Recipe, backends, masks, registry, scores
 from attn_mods.backend_checks import Problem, check_gradients, check_lse, check_output
 from attn_mods.backends import Needs, Shapes
 from attn_mods.backends.packages import installed
+from attn_mods.score import UserScore
+from attn_mods.user_rule import UserRule
 
 pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
@@ -179,6 +181,32 @@ def test_windows_per_head_of_grouped_heads_on_the_flash_kernel_of_flex(windows: 
         check_lse("windows", "flex_flash", problem),
         check_gradients("windows", "flex_flash", problem, parameters=False),
     ]
+    assert not [row for row in rows if row.outcome != "ok"], rows
+
+
+def rules_over_negative_numbers() -> dict[str, UserRule | UserScore]:
+    """Rules as users write them, in which what is negative means what it means in torch."""
+    generator = torch.Generator().manual_seed(0)
+    table = torch.rand(2 * LENGTH, generator=generator).cuda()
+    nearer = torch.randint(-LENGTH, LENGTH, (LENGTH,), generator=generator).cuda()
+
+    return {
+        "table": UserScore(lambda score, b, h, q_idx, kv_idx: score + table[kv_idx - q_idx]),
+        "table by table": UserScore(lambda score, b, h, q_idx, kv_idx: score + table[nearer[kv_idx]]),
+        "mask by table": UserRule(lambda b, h, q_idx, kv_idx: (table[kv_idx - q_idx] > 0.3) | (q_idx == kv_idx)),
+        "remainder": UserRule(lambda b, h, q_idx, kv_idx: (kv_idx - q_idx) % 7 < 3),
+        "quotient": UserRule(lambda b, h, q_idx, kv_idx: ((kv_idx - q_idx) // 40) % 2 == 0),
+    }
+
+
+@pytest.mark.parametrize("backend", ["flex", "flex_flash"])
+@pytest.mark.parametrize("name", ["table", "table by table", "mask by table", "remainder", "quotient"])
+def test_rules_over_negative_numbers(name: str, backend: str) -> None:
+    skip_if_not_installed(backend)
+    q, k, v = (torch.randn(1, 4, LENGTH, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    problem = Problem(Recipe.of(rules_over_negative_numbers()[name]), q, k, v, None)
+    assert claims(backend, problem, Needs(input_gradients=True))
+    rows = [check_output(name, backend, problem), check_gradients(name, backend, problem, parameters=False)]
     assert not [row for row in rows if row.outcome != "ok"], rows
 
 
