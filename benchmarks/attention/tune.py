@@ -17,6 +17,7 @@ from attn_mods.tuning import FORWARD, TRAINING, Measured, Table, nearest
 from attn_mods.tuning.typical import BUILT_IN, REFERENCE, look_up, typical
 from benchmarks.attention.cases import USUAL_CASE, Group, Shape
 from benchmarks.attention.measure import key_of
+from benchmarks.attention.refusals import refusals
 from benchmarks.attention.report import median
 
 Row = dict[str, Any]
@@ -32,7 +33,8 @@ class Regret:
     Attributes:
         group: What was measured.
         what: The pass.
-        chosen: The backend that the table leads to, of those that this run does not say to be unsupported.
+        chosen: The backend that the table leads to, of those that this run does not say to be unsupported; what it did
+            not ask, the code at hand says.
         fastest: The fastest backend in this run.
         share: How much longer the chosen one took: 0.03 is 3 %; infinite without a time.
         is_in_table: Whether the table holds these very sizes.
@@ -135,9 +137,10 @@ def _regrets(
         if not measured.ms or (by_table is None and only_if_any):
             continue
         status = {row["backend"]: row["status"] for row in rows}
+        refused = dict.fromkeys(refusals(group, CARD.type, measured.what == TRAINING), "unsupported")
         recipe = group.to_ask_about().recipe("cpu")
         candidates = (each.name for each in ranked(by_table, recipe, measured.shapes, CARD))
-        chosen = next(name for name in candidates if status.get(name) != "unsupported")
+        chosen = next(name for name in candidates if (refused | status).get(name) != "unsupported")
         fastest = min(measured.ms, key=measured.ms.__getitem__)
         share = measured.ms.get(chosen, math.inf) / measured.ms[fastest] - 1
         problem = None if chosen in measured.ms else status.get(chosen, NOT_MEASURED)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
-import torch
-
-from attn_mods import backends
-from attn_mods.backends import Needs
-from attn_mods.recipe import Recipe
 from benchmarks.attention.cases import Group, Shape
+from benchmarks.attention.refusals import refusals
 from benchmarks.attention.report import Measured, Row, median
 from benchmarks.attention.ways import WAYS, OfBackend
 from benchmarks.bars import digits
@@ -54,21 +49,5 @@ def refusal(row: Row, device: str) -> str | None:
     way = WAYS.get(row["backend"])
     if not isinstance(way, OfBackend):
         return None
-    training = row["what"] != "forward"
-    return _refusals(row["recipe"], row["case"], Shape(**row["shape"]), device, training).get(way.backend)
-
-
-@functools.cache
-def _refusals(name: str, case: str, shape: Shape, device: str, training: bool) -> dict[str, str]:
-    """By backend why not."""
-    group = Group(name, case, shape).to_ask_about()
-    recipe, needs = _placed(group), Needs(input_gradients=training)
-    asked = recipe, group.shape.shapes, shape.torch_dtype, torch.device(device), needs
-    reasons = {backend.name: backend.supports(*asked) for backend in backends.ALL}
-    return {each: str(reason) for each, reason in reasons.items() if reason is not None and not reason.package}
-
-
-def _placed(group: Group) -> Recipe:
-    """The recipe as ``attention`` hands it to a backend."""
-    recipe, shape = group.recipe("cpu"), group.shape
-    return recipe.sized(shape.B, shape.Hq).place(shape.q_len, shape.kv_len, group.q_offset(recipe))
+    group = Group(row["recipe"], row["case"], Shape(**row["shape"]))
+    return refusals(group, device, training=row["what"] != "forward").get(way.backend)

@@ -11,9 +11,9 @@ import pytest
 from attn_mods import backends, registry
 from attn_mods.backends import Reason
 from benchmarks import record
+from benchmarks.attention.refusals import refusals
 from benchmarks.attention.report import Measured
 from benchmarks.attention.ways import WAYS, OfBackend
-from docs.generator import refused
 from docs.generator.equivalents import answers, bench
 from docs.generator.measured import measured_speed
 from docs.generator.records import by_card, fastest, of_entry
@@ -56,15 +56,15 @@ def test_the_row_of_what_is_refused_says_so(name: str) -> None:
 
 
 def test_a_backend_that_comes_to_refuse_loses_its_times() -> None:
-    refused._refusals.cache_clear()
+    refusals.cache_clear()
     one = on_a_card(timed("sdpa_cudnn"), timed("flex"), timed("flex_by_hand"), timed("sdpa_cudnn", "forward_backward"))
     before = copy.deepcopy(one)
     assert as_at_hand(one) == before
     (cudnn,) = (each for each in backends.ALL if each.name == "sdpa_cudnn")
-    refused._refusals.cache_clear()
+    refusals.cache_clear()
     with mock.patch.object(type(cudnn), "limits", lambda self, *asked: Reason(f"{self.name} does not like it")):
         after = as_at_hand(one)
-    refused._refusals.cache_clear()
+    refusals.cache_clear()
     row, *others = after.rows
     assert row["status"] == REFUSED and AS_CALLED not in row and AS_GRAPH not in row
     assert row["message"].startswith("sdpa_cudnn does not like it.")
@@ -74,7 +74,7 @@ def test_a_backend_that_comes_to_refuse_loses_its_times() -> None:
 
 
 def test_what_a_backend_refused_in_a_run_and_takes_by_now_says_so() -> None:
-    refused._refusals.cache_clear()
+    refusals.cache_clear()
     untimed = {"status": "unsupported", "message": "it was not tried"}
     rows = [timed(each) | untimed for each in ("flex_flash", "nested", "flex_by_hand")]
     by_now, still, by_hand = (row["message"] for row in as_at_hand(on_a_card(*rows)).rows)
@@ -83,10 +83,10 @@ def test_what_a_backend_refused_in_a_run_and_takes_by_now_says_so() -> None:
 
 
 def test_a_missing_package_is_no_refusal() -> None:
-    refused._refusals.cache_clear()
+    refusals.cache_clear()
     with mock.patch.object(type(backends.ALL[0]), "supports", lambda *asked: Reason("not here", package="some")):
         assert as_at_hand(on_a_card(timed(backends.ALL[0].name))).rows[0]["status"] == "ok"
-    refused._refusals.cache_clear()
+    refusals.cache_clear()
 
 
 def test_records_themselves_stay_as_they_are() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from attn_mods import tuning
 from benchmarks import record
 from benchmarks.__main__ import main
 from benchmarks.attention.report import median
-from benchmarks.attention.tune import regrets, table_of
+from benchmarks.attention.tune import NOT_MEASURED, regrets, table_of
 
 GOLDEN = Path(__file__).with_name("golden.jsonl")
 
@@ -47,6 +48,15 @@ def test_table() -> None:
         assert forward.ms[name] == median(rows[name]["rounds_ms"])
         assert forward.device_ms[name] == median(rows[name]["graph_rounds_ms"])
         assert forward.host_ms[name] == rows[name]["host_ms"]
+
+
+@pytest.mark.parametrize(("name", "is_refused"), [("causal", False), ("prefix_lm", True)])
+def test_what_a_run_did_not_ask_is_chosen_unless_the_code_at_hand_refuses_it(name: str, is_refused: bool) -> None:
+    rows = [row | ({"recipe": name} if row.get("recipe") == "causal" else {}) for row in golden()]
+    table = table_of(rows)
+    faster = replace(table.rows[0], ms=table.rows[0].ms | {"flash3": 0.1})
+    first, *_ = regrets(replace(table, rows=(faster,)), rows)
+    assert (first.chosen, first.problem) == (("sdpa_cudnn", None) if is_refused else ("flash3", NOT_MEASURED))
 
 
 def test_hosts_are_as_busy_in_all_groups_as_far_as_flex_tells() -> None:
