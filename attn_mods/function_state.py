@@ -224,7 +224,10 @@ def _operators(kind: type) -> tuple[str, ...]:
 
 def _is_open(value: object) -> bool:
     """Whether its attributes are all there is to an object."""
-    elsewhere = hasattr(type(value), "__slots__") or hasattr(value, "__array_interface__")
+    try:
+        elsewhere = hasattr(type(value), "__slots__") or hasattr(value, "__array_interface__")
+    except Exception:  # a __getattr__ of its own may raise whatever it likes
+        return False
     return hasattr(value, "__dict__") and not elsewhere
 
 

@@ -287,6 +287,22 @@ def test_what_cannot_be_opened_equals_nothing() -> None:
     assert kernel_signature(rule) == kernel_signature(of_array(np.array([4])))
 
 
+class Unfriendly:
+    """An object that raises what it likes where it is asked for what it has not."""
+
+    def __init__(self, value: int) -> None:
+        self.value = value
+
+    def __getattr__(self, name: str) -> int:
+        return {"other": 1}[name]
+
+
+def test_an_object_that_cannot_be_asked_equals_nothing() -> None:
+    rule = of_object(Unfriendly(3))
+    assert rule_state(rule) != rule_state(rule)
+    assert branch_signature(rule) is None
+
+
 class TestBranches:
     @pytest.mark.parametrize(
         ("one", "other", "same"),

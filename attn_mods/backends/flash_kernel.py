@@ -40,9 +40,8 @@ def mend(operations: Any, writer: Any) -> None:
     for name, compared in COMPARED.items():
         if "NotImplementedError" in inspect.getsource(getattr(operations, name)):
             setattr(operations, name, staticmethod(_extreme(operations, compared)))
-    for name in ("mod", "remainder"):
-        if not is_mended(getattr(operations, name)):
-            setattr(operations, name, staticmethod(_remainder(operations, getattr(operations, name))))
+    if not is_mended(operations.remainder):
+        operations.remainder = staticmethod(_remainder(operations, operations.remainder))
     if not is_mended(writer.indirect_indexing):
         writer.indirect_indexing = _from_the_end(operations, writer.indirect_indexing)
     original = getattr(writer, INDEX, None)
@@ -77,6 +76,7 @@ def _remainder(operations: Any, original: Callable[[Any, Any], Any]) -> Callable
 def _from_the_end(operations: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     """An index that counts from the end of a tensor where it is negative, whether or not the generator sees to that."""
 
+    # No position of a query or a key is negative, and most tables are read at one: that stays as fast as it is.
     @mended
     def indirect_indexing(self: Any, index: Any, size: Any, check: bool = True, wrap_neg: bool = True) -> Any:
         is_position = any(self.kernel.cse.try_get(text) is index for text in self.fixed_inputs.values())

@@ -15,8 +15,9 @@ from attn_mods.tiles.pointwise import evaluate, index_transform
 from attn_mods.tiles.rule import Rule, check_result
 from attn_mods.tiles.states import EMPTY, FULL, MIXED
 
-# Positions evaluated at once.
+# Evaluated at once: positions, and elements of the widest term that a rule makes at each.
 _POSITIONS_AT_ONCE = 1 << 20
+_ELEMENTS_AT_ONCE = 1 << 24
 
 # Sampled along each side of a tile, in 1/128 of its length, and along its diagonal.
 _GRID_SAMPLES = (0, 37, 91, 128)
@@ -56,7 +57,7 @@ class Tiles:
 def sample(rule: Rule, graph: Graph | None, tiles: Tiles) -> tuple[Tensor, int]:
     """Which tiles hold a kept and a dropped position among 24 of theirs: bool [n], and the number of positions."""
     mixed = torch.zeros(len(tiles), dtype=torch.bool, device=tiles.batch.device)
-    step = max(1, _POSITIONS_AT_ONCE // 64)
+    step = max(1, _positions_at_once(graph) // 64)
     evaluated = 0
     for start in range(0, len(tiles), step):
         part = tiles.part(slice(start, start + step))
@@ -68,6 +69,11 @@ def sample(rule: Rule, graph: Graph | None, tiles: Tiles) -> tuple[Tensor, int]:
         mixed[start : start + step] = kept.any(1) & ~kept.all(1)
         evaluated += kept.numel()
     return mixed, evaluated
+
+
+def _positions_at_once(graph: Graph | None) -> int:
+    widest = 1 if graph is None else max(torch.Size(node.shape).numel() for node in graph.nodes)
+    return min(_POSITIONS_AT_ONCE, max(1, _ELEMENTS_AT_ONCE // max(1, widest)))
 
 
 def _sampled_positions(tiles: Tiles) -> tuple[Tensor, Tensor]:
@@ -134,9 +140,10 @@ def _pieces(rule: Rule, graph: Graph | None, tiles: Tiles) -> Iterator[tuple[sli
         return
     q_size = int((tiles.q_last - tiles.q_first).max()) + 1
     kv_size = int((tiles.kv_last - tiles.kv_first).max()) + 1
-    kv_step = min(kv_size, _POSITIONS_AT_ONCE)
-    q_step = min(q_size, max(1, _POSITIONS_AT_ONCE // kv_step))
-    step = max(1, _POSITIONS_AT_ONCE // (q_step * kv_step))
+    at_once = _positions_at_once(graph)
+    kv_step = min(kv_size, at_once)
+    q_step = min(q_size, max(1, at_once // kv_step))
+    step = max(1, at_once // (q_step * kv_step))
     for start in range(0, len(tiles), step):
         here = slice(start, start + step)
         part = tiles.part(here)

@@ -38,8 +38,8 @@ class Measured:
         has_score: Whether the recipe has a score.
         ms: Median milliseconds of a call, by backend; those that are not in it did not compute it.
         device_ms: How long the device is at work in a call, by backend. For one that is missing ``ms`` stands in.
-        host_ms: How long the host is busy with a call, by backend. For one that is missing 0 stands in. Measurements
-            of one table are made comparable: what else the host did meanwhile slowed some more than others.
+        host_ms: How long the host is busy with a call, by backend, corrected for what else it was busy with and never
+            more than ``ms``. For one that is missing 0 stands in.
     """
 
     recipe: str
@@ -64,7 +64,7 @@ class Measured:
         return sorted(expected, key=expected.__getitem__)
 
     def times(self, name: str) -> str:
-        """What a call with one backend took, in words."""
+        """What a call with one backend took, and of it the device and the host, in words."""
         parts = {"device": self.device_ms.get(name), "host": self.host_ms.get(name)}
         split = ", ".join(f"{part} {ms:.3g}" for part, ms in parts.items() if ms is not None)
         return f"{self.ms[name]:.3g} ms" + f" ({split})" * bool(split)

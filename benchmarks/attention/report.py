@@ -83,8 +83,8 @@ class Measured:
 def measured(records: Iterable[Row]) -> list[Measured]:
     """Every recipe and shape, each pass by one of the runs that have it.
 
-    It is one that has the way which is fastest by any of them; of several one with the baseline, then with most times,
-    then the last.
+    It is one that has the way which by any of them takes the least of what the backend flex takes in the same run; of
+    several one with the baseline, then with most times, then the last.
     """
     records = list(records)
     runs = {row["run_id"]: row for row in records if row["record"] == "environment"}

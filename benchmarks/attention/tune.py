@@ -74,18 +74,19 @@ def table_of(records: Iterable[Row]) -> Table:
 
 
 def _with_comparable_hosts(rows: Collection[Measured]) -> Iterator[Measured]:
-    """The rows, the host times of each scaled so that the reference's is the same in all of one pass.
+    """The rows with host times as if the host had never been busier with other things than it mostly is.
 
-    A host that others use too is slower at some times than at others, by half or more, but alike for all backends of a
-    row, which were timed in turns.
+    It is slower at some times than at others, by half or more, but alike for all backends of a row, which were timed in
+    turns: where the reference took longer than its median of that pass, all are scaled by as much. And as no call takes
+    less than the host is busy with it, what a call took bounds its host time.
     """
     hosts: dict[str, list[float]] = {what: [] for what in PASSES}
     for row in rows:
         hosts[row.what] += [row.host_ms[REFERENCE]] if REFERENCE in row.host_ms else []
     for row in rows:
         own = row.host_ms.get(REFERENCE)
-        times = statistics.median(hosts[row.what]) / own if own else 1.0
-        yield replace(row, host_ms={name: ms * times for name, ms in row.host_ms.items()})
+        times = min(1.0, statistics.median(hosts[row.what]) / own) if own else 1.0
+        yield replace(row, host_ms={name: min(ms * times, row.ms[name]) for name, ms in row.host_ms.items()})
 
 
 def regrets(table: Table, records: Iterable[Row]) -> Iterator[Regret]:

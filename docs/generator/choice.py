@@ -27,8 +27,9 @@ NONE = "None."
 OPENING = """\
 `backend="auto"` goes by a table of measurements on the same card, `attn_mods/tuning/<card>.json`, and takes the backend
 that is expected to be fastest. A call takes as long as the longer of two times, the card's and the host's; half of the
-card's is added, because the host's varies by chance: by half or more between groups of one run. So the host times of a
-group are scaled to make `flex`'s the same in all of them. For sizes that the table does not hold, times are estimated
+card's is added, because the host's varies by chance: by half or more between groups of one run. So where `flex`'s host
+time was above its median, all host times of that group are scaled down by as much; and none counts for more than the
+call took. For sizes that the table does not hold, times are estimated
 from the nearest that it does hold, for float16 in bfloat16 too: the card's is taken to grow with the number of products
 to compute, the host's to stay the same. A recipe that the table does not hold, such as a rule of your own, goes by the
 others of its kind, masks or scores, on the nearest sizes that enough of them were measured on: by the median, over

@@ -20,6 +20,7 @@ KNOBS: dict[tuple[str, str], tuple[Any, ...]] = {
     ("attn_mods.tiles.leaves", "_CHUNK"): (1, 50),  # one-variable expressions in parts
     ("attn_mods.tiles.lookup", "_LARGEST_AREA_TABLE"): (0, 100),  # no summed-area tables
     ("attn_mods.tiles.scanning", "_POSITIONS_AT_ONCE"): (50, 1000),  # sampling and scanning in parts
+    ("attn_mods.tiles.scanning", "_ELEMENTS_AT_ONCE"): (300, 5000),  # the same by the widest term
     ("attn_mods.tiles.scanning", "_GRID_SAMPLES"): ((0,), (64,), (0, 128)),  # so few samples that the scan decides
     ("attn_mods.tiles.refining", "_PARTS"): ((), (4,), (2,)),  # no parts, or larger ones
     ("attn_mods.tiles.refining", "_PARTS_AT_ONCE"): (1, 100),

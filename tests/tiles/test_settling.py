@@ -118,3 +118,31 @@ def test_a_rule_that_works_only_under_torchs_own_nest_of_vmaps() -> None:
 
     grid = Grid(24, 24, (8, 8))
     assert_sound(analyse(rule, grid).states, dense_truth(rule, 1, 1, 24, 24), grid)
+
+
+@pytest.mark.parametrize("elements", [1, 1 << 11, 1 << 20])
+def test_terms_with_many_elements_are_evaluated_at_fewer_positions(
+    elements: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanning, "_ELEMENTS_AT_ONCE", elements)
+    starts = torch.arange(0, 64, 2)
+
+    def wide(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return ((q ^ k) % 3 == 0) & ((starts * (starts <= k)).max() <= q)
+
+    sizes: list[int] = []
+    rectangles = scanning._rectangles
+
+    def recorded(*arguments: Any) -> tuple[Tensor, Tensor]:
+        kept, inside = rectangles(*arguments)
+        sizes.append(kept.numel())
+        return kept, inside
+
+    monkeypatch.setattr(scanning, "_rectangles", recorded)
+    grid = Grid(20, 30, (8, 16))
+    rows, columns = torch.meshgrid(torch.arange(grid.rows), torch.arange(grid.columns), indexing="ij")
+    zero = torch.zeros(rows.numel(), dtype=torch.int64)
+    tiles = Tiles.at(grid, zero, zero, rows.flatten(), columns.flatten())
+    codes, _ = scanning.scan(wide, trace(wide, grid), tiles)
+    assert_sound(States(codes.view(1, 1, grid.rows, grid.columns)), dense_truth(wide, 1, 1, 20, 30), grid)
+    assert max(sizes) * starts.numel() <= max(elements, starts.numel())
