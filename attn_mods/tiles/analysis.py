@@ -16,6 +16,7 @@ from attn_mods.tiles.refining import Verdicts, undecided_parts
 from attn_mods.tiles.rule import Rule, check_rule, describe
 from attn_mods.tiles.scanning import Tiles, probe, sample, scan
 from attn_mods.tiles.states import MIXED, UNKNOWN, States
+from attn_mods.tiles.tabulated import tabulated
 from attn_mods.tiles.trace import recorded
 
 # Codes looked through at once.
@@ -118,8 +119,9 @@ def _settle(rule: Rule, grid: Grid, codes: Tensor, graph: Graph | None, reason: 
     with torch.no_grad():
         if graph is None:
             probe(rule, grid)
-        mixed, sampled = sample(rule, graph, listed)
-        settled[~mixed], scanned = _decide(rule, grid, graph, listed.part(~mixed))
+        by_tables = None if graph is None else _by_tables(graph, grid)
+        mixed, sampled = sample(rule, by_tables, listed)
+        settled[~mixed], scanned = _decide(rule, grid, graph, by_tables, listed.part(~mixed))
     codes.view(-1).index_copy_(0, unknown, settled)
     return Analysis(States(codes), codes.numel(), left, sampled, scanned, reason)
 
@@ -132,7 +134,14 @@ def _unknown(codes: Tensor) -> Tensor:
     return torch.cat(found) if found else torch.empty(0, dtype=torch.long, device=codes.device)
 
 
-def _decide(rule: Rule, grid: Grid, graph: Graph | None, tiles: Tiles) -> tuple[Tensor, int]:
+def _by_tables(graph: Graph, grid: Grid) -> Graph:
+    """The graph to scan by. An error at a position that no scan may come to leaves it as it is."""
+    with suppress(Exception):
+        return tabulated(graph, grid)
+    return graph
+
+
+def _decide(rule: Rule, grid: Grid, graph: Graph | None, by_tables: Graph | None, tiles: Tiles) -> tuple[Tensor, int]:
     """Codes of tiles, by the calculus on their parts and a scan of the undecided parts, and the positions scanned."""
     verdicts = Verdicts.open(len(tiles), grid.device)
     parts, number = tiles, torch.arange(len(tiles), device=grid.device)
@@ -140,7 +149,7 @@ def _decide(rule: Rule, grid: Grid, graph: Graph | None, tiles: Tiles) -> tuple[
         # An error of the calculus leaves every part undecided; the scan raises it if it is the rule's own.
         with suppress(Exception):
             parts, number = undecided_parts(graph, grid, tiles, verdicts)
-    codes, scanned = scan(rule, graph, parts)
+    codes, scanned = scan(rule, by_tables, parts)
     verdicts.note(number, codes)
     return verdicts.codes(), scanned
 

@@ -45,12 +45,12 @@ def leaves(graph: Graph, grid: Grid) -> dict[int, Value]:
 
 def _side(graph: Graph, wanted: Sequence[Node], variable: int, grid: Grid, use_connected: bool) -> dict[int, Value]:
     """Leaves that depend on one position variable (0: on none), evaluated in chunks of whole tiles."""
-    nodes = _needed(graph, wanted)
+    nodes = needed(graph, wanted)
     index_values = {v: grid.index_values(v) for v in (BATCH, HEAD)}
     if not variable:
         return {number: exactly(value, None) for number, value in evaluate(nodes, wanted, index_values).items()}
     parts: dict[int, list[Value]] = {node.number: [] for node in wanted}
-    for start, stop in _chunks(nodes, variable, grid):
+    for start, stop in chunks(nodes, variable, grid):
         index_values[variable] = grid.index_values(variable, start, stop)
         values = evaluate(nodes, wanted, index_values)
         for node in wanted:
@@ -61,7 +61,8 @@ def _side(graph: Graph, wanted: Sequence[Node], variable: int, grid: Grid, use_c
     return {number: _joined(values, lead_axis(variable)) for number, values in parts.items()}
 
 
-def _needed(graph: Graph, wanted: Sequence[Node]) -> list[Node]:
+def needed(graph: Graph, wanted: Sequence[Node]) -> list[Node]:
+    """The wanted nodes and all that they are computed from, operands first."""
     numbers = {node.number for node in wanted}
     for node in reversed(graph.nodes):
         if node.number in numbers:
@@ -69,7 +70,7 @@ def _needed(graph: Graph, wanted: Sequence[Node]) -> list[Node]:
     return [node for node in graph.nodes if node.number in numbers]
 
 
-def _chunks(nodes: Sequence[Node], variable: int, grid: Grid) -> list[tuple[int, int]]:
+def chunks(nodes: Sequence[Node], variable: int, grid: Grid) -> list[tuple[int, int]]:
     """Ranges of positions, whole tiles each but the last, so that the widest value stays within the chunk size."""
     width = 1
     for node in nodes:

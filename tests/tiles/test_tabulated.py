@@ -1,0 +1,71 @@
+"""What a rule computes of one position alone is computed once, with the same BlockMask as torch's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask as torch_create_block_mask
+
+import attn_mods as am
+from attn_mods.tiles import Grid, analysis
+from attn_mods.tiles.graph import Graph
+from attn_mods.tiles.rule import Rule
+from attn_mods.tiles.tabulated import tabulated
+from attn_mods.tiles.trace import trace
+from tests.block_mask_equality import assert_same_block_mask
+
+STARTS = torch.arange(0, 64, 3)
+GRID = Grid(40, 52, (8, 4), B=2, H=2, q_offset=5, kv_offset=2)
+
+
+def of_keys(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return ((q ^ k) % 3 == 0) & ((STARTS * (k >= STARTS)).max() <= q)
+
+
+def of_both(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return ((STARTS * (q >= STARTS)).max() ^ (STARTS * (k >= STARTS)).max() ^ b) % 5 < 3
+
+
+def of_a_table(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return (STARTS[(k >= STARTS).sum() - 1] * q) % 7 < 3 + h
+
+
+def of_pairs(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return (STARTS * (k >= STARTS) ^ q).max() % 3 == 0
+
+
+def of_samples(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return ((STARTS * (k + b >= STARTS)).max() ^ q) % 3 == 0
+
+
+def of_numbers(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return (q * k) % 7 < 3
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_tabulated"),
+    [(of_keys, True), (of_both, True), (of_a_table, True), (of_pairs, False), (of_samples, False), (of_numbers, False)],
+)
+def test_which_rules_are_read_from_tables(rule: Rule, is_tabulated: bool) -> None:
+    graph = trace(rule, GRID)
+    found = tabulated(graph, GRID)
+    assert (found is not graph) == is_tabulated
+    assert all(node.direct for node in found.nodes) == (is_tabulated or rule is of_numbers)
+    assert all(node.direct for node in graph.nodes) == (rule is of_numbers)
+
+
+@pytest.mark.parametrize("rule", [of_keys, of_both, of_a_table, of_pairs, of_samples, of_numbers])
+@pytest.mark.parametrize("lengths", [(40, 52), (33, 7), (1, 64)], ids=str)
+def test_lists_are_torchs(rule: Rule, lengths: tuple[int, int]) -> None:
+    sizes = 2, 2, *lengths, "cpu", (8, 4)
+    assert_same_block_mask(am.create_block_mask(rule, *sizes), torch_create_block_mask(rule, *sizes))
+
+
+def test_an_error_at_a_position_that_no_scan_may_come_to_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(graph: Graph, grid: Grid) -> Graph:
+        raise IndexError
+
+    monkeypatch.setattr(analysis, "tabulated", fails)
+    sizes = 2, 2, 40, 52, "cpu", (8, 4)
+    assert_same_block_mask(am.create_block_mask(of_keys, *sizes), torch_create_block_mask(of_keys, *sizes))
