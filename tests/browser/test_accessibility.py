@@ -48,9 +48,10 @@ def test_the_marks_of_a_chart_are_seen_and_its_legend_is_spoken(visit: Visit, sc
     assert page.locator(".am-chart").first.evaluate(CONTRAST) >= 3
     nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
     spoken = [node["description"]["value"] for node in nodes if "backend at each length" in str(node.get("name"))]
-    lengths = page.locator(".am-chart").first.locator("text", has_text="tokens").all_text_contents()
-    assert len(spoken) > 0 and len(lengths) > 1
-    assert all(re.sub(r"[a-z]+: ", "", each).split("; ") == lengths for each in spoken)
+    charts = page.locator(".am-chart").all()
+    legends = [each.locator("text", has_text="tokens").all_text_contents() for each in charts]
+    assert legends and all(len(lengths) > 1 for lengths in legends)
+    assert [re.sub(r"[a-z]+: ", "", each).split("; ") for each in spoken] == legends
 
 
 def test_axe_notices(visit: Visit) -> None:
