@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -129,7 +130,7 @@ def related(entry: Entry, catalogue: Sequence[Entry]) -> list[Entry]:
     """The entries that share most, rare tags and words of the name counting most; in the order of the catalogue."""
     bearing = Counter(word for other in catalogue for word in marks(other))
     shared = {
-        other.name: sum(1 / bearing[mark] for mark in marks(other) & marks(entry))
+        other.name: math.fsum(1 / bearing[mark] for mark in marks(other) & marks(entry))  # the same in any order
         for other in catalogue
         if other.name != entry.name
     }
