@@ -5,8 +5,8 @@ It has no maximum and no minimum, of which clamps are made: they are spelled as 
 32 bits, which what was read from a tensor of int64 is not.
 
 In 2.13 too, its remainder of a negative number is negative, as in C, where torch's has the sign of the divisor; and a
-negative index, which in torch counts from the end, reads what lies before a captured tensor (in 2.13 only an index that
-was itself read from a tensor).
+negative index, which in torch counts from the end, reads what lies before a captured tensor (in 2.13 only where the
+generator cannot follow how the index came about).
 """
 
 from __future__ import annotations

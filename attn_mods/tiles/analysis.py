@@ -11,10 +11,10 @@ from torch import Tensor
 from attn_mods.kernels.chunks import at_once
 from attn_mods.tiles.calculus import Calculus, unknown_states
 from attn_mods.tiles.graph import Graph
-from attn_mods.tiles.grid import Grid
+from attn_mods.tiles.grid import KEY, QUERY, Grid
 from attn_mods.tiles.refining import Verdicts, undecided_parts
 from attn_mods.tiles.rule import Rule, check_rule, describe
-from attn_mods.tiles.scanning import Tiles, probe, sample, scan
+from attn_mods.tiles.scanning import SAMPLES, Tiles, probe, sample, scan
 from attn_mods.tiles.states import MIXED, UNKNOWN, States
 from attn_mods.tiles.tabulated import tabulated
 from attn_mods.tiles.trace import recorded
@@ -119,9 +119,8 @@ def _settle(rule: Rule, grid: Grid, codes: Tensor, graph: Graph | None, reason: 
     with torch.no_grad():
         if graph is None:
             probe(rule, grid)
-        by_tables = None if graph is None else _by_tables(graph, grid)
-        mixed, sampled = sample(rule, by_tables, listed)
-        settled[~mixed], scanned = _decide(rule, grid, graph, by_tables, listed.part(~mixed))
+        mixed, sampled = sample(rule, _to_evaluate(graph, grid, listed, SAMPLES), listed)
+        settled[~mixed], scanned = _decide(rule, grid, graph, listed.part(~mixed))
     codes.view(-1).index_copy_(0, unknown, settled)
     return Analysis(States(codes), codes.numel(), left, sampled, scanned, reason)
 
@@ -134,14 +133,22 @@ def _unknown(codes: Tensor) -> Tensor:
     return torch.cat(found) if found else torch.empty(0, dtype=torch.long, device=codes.device)
 
 
-def _by_tables(graph: Graph, grid: Grid) -> Graph:
-    """The graph to scan by. An error at a position that no scan may come to leaves it as it is."""
+def _to_evaluate(graph: Graph | None, grid: Grid, tiles: Tiles, samples: int | None = None) -> Graph | None:
+    """The graph to evaluate all pairs of tiles by, or so many of each: with tables if these have fewer positions.
+
+    An error at a position that none of the pairs may have leaves it as it is.
+    """
+    if graph is None or graph.is_direct:
+        return graph
+    pairs = tiles.pairs() if samples is None else samples * len(tiles)
+    if pairs <= grid.extent(QUERY) + grid.extent(KEY):
+        return graph
     with suppress(Exception):
         return tabulated(graph, grid)
     return graph
 
 
-def _decide(rule: Rule, grid: Grid, graph: Graph | None, by_tables: Graph | None, tiles: Tiles) -> tuple[Tensor, int]:
+def _decide(rule: Rule, grid: Grid, graph: Graph | None, tiles: Tiles) -> tuple[Tensor, int]:
     """Codes of tiles, by the calculus on their parts and a scan of the undecided parts, and the positions scanned."""
     verdicts = Verdicts.open(len(tiles), grid.device)
     parts, number = tiles, torch.arange(len(tiles), device=grid.device)
@@ -149,7 +156,7 @@ def _decide(rule: Rule, grid: Grid, graph: Graph | None, by_tables: Graph | None
         # An error of the calculus leaves every part undecided; the scan raises it if it is the rule's own.
         with suppress(Exception):
             parts, number = undecided_parts(graph, grid, tiles, verdicts)
-    codes, scanned = scan(rule, by_tables, parts)
+    codes, scanned = scan(rule, _to_evaluate(graph, grid, parts), parts)
     verdicts.note(number, codes)
     return verdicts.codes(), scanned
 

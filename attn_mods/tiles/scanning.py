@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -21,6 +20,9 @@ _ELEMENTS_AT_ONCE = 1 << 24
 
 # Sampled along each side of a tile, in 1/128 of its length, and along its diagonal.
 _GRID_SAMPLES = (0, 37, 91, 128)
+
+SAMPLES = len(_GRID_SAMPLES) * (len(_GRID_SAMPLES) + 2)
+"""Pairs sampled in a tile: a grid, and as near the line i = j as each of its rows and columns comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,10 @@ class Tiles:
 
     def __len__(self) -> int:
         return self.batch.numel()
+
+    def pairs(self) -> int:
+        """Number of pairs of all tiles together."""
+        return int(((self.q_last - self.q_first + 1) * (self.kv_last - self.kv_first + 1)).sum())
 
     def part(self, index: slice | Tensor) -> Tiles:
         """Some of the tiles."""
@@ -93,16 +99,11 @@ def _sampled_positions(tiles: Tiles) -> tuple[Tensor, Tensor]:
 
 def _at_positions(rule: Rule, graph: Graph | None, tiles: Tiles, q: Tensor, kv: Tensor) -> Tensor:
     """The rule at listed positions of each tile, bool [n, positions]."""
-    if _is_direct(graph):
+    if graph is not None and graph.is_direct:
         return _by_broadcasting(graph, tiles, q[:, None, None], kv[:, None, None])[:, 0, 0]
     per_position = torch.vmap(_checked(rule), in_dims=(None, None, 0, 0))
     with index_transform():
         return torch.vmap(per_position)(tiles.batch, tiles.head, q, kv)
-
-
-def _is_direct(graph: Graph | None) -> TypeGuard[Graph]:
-    """Whether broadcasting computes the rule as torch's nested vmap does, in a fraction of the time."""
-    return graph is not None and all(node.direct for node in graph.nodes)
 
 
 def _by_broadcasting(graph: Graph, tiles: Tiles, q: Tensor, kv: Tensor) -> Tensor:
@@ -163,7 +164,7 @@ def _rectangles(rule: Rule, graph: Graph | None, tiles: Tiles, q: Tensor, kv: Te
     inside = (q <= tiles.q_last[:, None])[:, :, None] & (kv <= tiles.kv_last[:, None])[:, None, :]
     q = torch.minimum(q, tiles.q_last[:, None])
     kv = torch.minimum(kv, tiles.kv_last[:, None])
-    if _is_direct(graph):
+    if graph is not None and graph.is_direct:
         return _by_broadcasting(graph, tiles, q[:, None, :, None], kv[:, None, None, :])[:, 0], inside
     per_key = torch.vmap(_checked(rule), in_dims=(None, None, None, 0))
     per_query = torch.vmap(per_key, in_dims=(None, None, 0, None))

@@ -20,7 +20,7 @@ def tabulated(graph: Graph, grid: Grid) -> Graph:
     Raises:
         Exception: Whatever the rule raises at a position.
     """
-    if all(node.direct for node in graph.nodes):
+    if graph.is_direct:
         return graph
     left, read = _walk(graph, _costly(graph) & {node.number for node in graph.nodes if _is_number_of_one(node)})
     if not all(node.direct for node in left):

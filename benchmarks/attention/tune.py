@@ -76,16 +76,18 @@ def table_of(records: Iterable[Row]) -> Table:
 def _with_comparable_hosts(rows: Collection[Measured]) -> Iterator[Measured]:
     """The rows with host times as if the host had never been busier with other things than it mostly is.
 
-    It is slower at some times than at others, by half or more, but alike for all backends of a row, which were timed in
-    turns: where the reference took longer than its median of that pass, all are scaled by as much. And as no call takes
-    less than the host is busy with it, what a call took bounds its host time.
+    It is slower at some times than at others, but alike for all backends of a row, which were timed in turns: where the
+    reference took longer than its median of that pass, all are scaled by as much. And as no call takes less than the
+    host is busy with it, what a call took bounds its host time.
     """
-    hosts: dict[str, list[float]] = {what: [] for what in PASSES}
+    hosts: dict[str, list[float]] = {}
     for row in rows:
-        hosts[row.what] += [row.host_ms[REFERENCE]] if REFERENCE in row.host_ms else []
+        if REFERENCE in row.host_ms:
+            hosts.setdefault(row.what, []).append(row.host_ms[REFERENCE])
+    usual = {what: statistics.median(its_own) for what, its_own in hosts.items()}
     for row in rows:
         own = row.host_ms.get(REFERENCE)
-        times = min(1.0, statistics.median(hosts[row.what]) / own) if own else 1.0
+        times = min(1.0, usual[row.what] / own) if own else 1.0
         yield replace(row, host_ms={name: min(ms * times, row.ms[name]) for name, ms in row.host_ms.items()})
 
 
@@ -137,11 +139,11 @@ def _regrets(
         by_table = gone_by(measured) if measured.ms else None
         if not measured.ms or (by_table is None and only_if_any):
             continue
-        status = {row["backend"]: row["status"] for row in rows}
         refused = dict.fromkeys(refusals(group, CARD.type, measured.what == TRAINING), "unsupported")
+        status = refused | {row["backend"]: row["status"] for row in rows}
         recipe = group.to_ask_about().recipe("cpu")
         candidates = (each.name for each in ranked(by_table, recipe, measured.shapes, CARD))
-        chosen = next(name for name in candidates if (refused | status).get(name) != "unsupported")
+        chosen = next(name for name in candidates if status.get(name) != "unsupported")
         fastest = min(measured.ms, key=measured.ms.__getitem__)
         share = measured.ms.get(chosen, math.inf) / measured.ms[fastest] - 1
         problem = None if chosen in measured.ms else status.get(chosen, NOT_MEASURED)

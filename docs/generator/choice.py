@@ -27,13 +27,13 @@ NONE = "None."
 OPENING = """\
 `backend="auto"` goes by a table of measurements on the same card, `attn_mods/tuning/<card>.json`, and takes the backend
 that is expected to be fastest. A call takes as long as the longer of two times, the card's and the host's; half of the
-card's is added, because the host's varies by chance: by half or more between groups of one run. So where `flex`'s host
-time was above its median, all host times of that group are scaled down by as much; and none counts for more than the
-call took. For sizes that the table does not hold, times are estimated
-from the nearest that it does hold, for float16 in bfloat16 too: the card's is taken to grow with the number of products
-to compute, the host's to stay the same. A recipe that the table does not hold, such as a rule of your own, goes by the
-others of its kind, masks or scores, on the nearest sizes that enough of them were measured on: by the median, over
-those, of each backend's time as a multiple of `flex`'s.
+card's is added, because the host's varies by chance, from group to group of one run too. So where `flex`'s host time
+was above its median, all host times of that group are scaled down by as much; and none counts for more than the call
+took. For sizes that the table does not hold, times are estimated from the nearest that it does hold, for float16 in
+bfloat16 too: the card's is taken to grow with the number of products to compute, the host's to stay the same. A recipe
+that the table does not hold, such as a rule of your own, goes by the others of its kind, masks or scores, on the
+nearest sizes that enough of them were measured on: by the median, over those, of each backend's time as a multiple of
+`flex`'s.
 
 How good the choice is shows in three ways: each run is chosen for by a table of the runs before it, as far as those
 are among the runs that the table of today is made from; and in these, each size, or each recipe, is taken out of the

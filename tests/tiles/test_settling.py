@@ -10,11 +10,13 @@ from torch import Tensor
 
 from attn_mods.tiles import UNKNOWN, Grid, States, analyse, resolve, scanning
 from attn_mods.tiles.refining import Verdicts, undecided_parts
+from attn_mods.tiles.rule import Rule
 from attn_mods.tiles.scanning import Tiles
 from attn_mods.tiles.trace import trace
 from tests.block_mask_equality import assert_sound, dense_truth
 
 GRID = Grid(100, 90, (32, 16), B=2, H=2, q_offset=3, kv_offset=2)
+SMALL = Grid(20, 30, (8, 16))
 
 
 def hard(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
@@ -50,12 +52,8 @@ def test_states_of_one_batch_are_settled_for_all() -> None:
     assert_sound(States(codes.expand(2, 2, -1, -1)), truth.expand(2, 2, -1, -1), GRID)
 
 
-@pytest.mark.parametrize("by_graph", [False, True], ids=["by_vmap", "by_graph"])
-@pytest.mark.parametrize("positions", [1, 70, 1000, 1 << 20])
-def test_no_more_positions_are_evaluated_at_once_than_allowed(
-    positions: int, by_graph: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(scanning, "_POSITIONS_AT_ONCE", positions)
+def scan_all(rule: Rule, by_graph: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], int]:
+    """Scan all tiles of a small grid, rightly: how many positions were evaluated at once each time, and altogether."""
     sizes: list[int] = []
     rectangles = scanning._rectangles
 
@@ -65,16 +63,25 @@ def test_no_more_positions_are_evaluated_at_once_than_allowed(
         return kept, inside
 
     monkeypatch.setattr(scanning, "_rectangles", recorded)
-    grid = Grid(20, 30, (8, 16))
-    rows, columns = torch.meshgrid(torch.arange(grid.rows), torch.arange(grid.columns), indexing="ij")
+    rows, columns = torch.meshgrid(torch.arange(SMALL.rows), torch.arange(SMALL.columns), indexing="ij")
     zero = torch.zeros(rows.numel(), dtype=torch.int64)
-    graph = trace(hard, grid) if by_graph else None
-    tiles = Tiles.at(grid, zero, zero, rows.flatten(), columns.flatten())
-    codes, evaluated = scanning.scan(hard, graph, tiles)
-    assert_sound(States(codes.view(1, 1, grid.rows, grid.columns)), dense_truth(hard, 1, 1, 20, 30), grid)
+    tiles = Tiles.at(SMALL, zero, zero, rows.flatten(), columns.flatten())
+    codes, evaluated = scanning.scan(rule, trace(rule, SMALL) if by_graph else None, tiles)
+    states = States(codes.view(1, 1, SMALL.rows, SMALL.columns))
+    assert_sound(states, dense_truth(rule, 1, 1, SMALL.q_len, SMALL.kv_len), SMALL)
+    return sizes, evaluated
+
+
+@pytest.mark.parametrize("by_graph", [False, True], ids=["by_vmap", "by_graph"])
+@pytest.mark.parametrize("positions", [1, 70, 1000, 1 << 20])
+def test_no_more_positions_are_evaluated_at_once_than_allowed(
+    positions: int, by_graph: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanning, "_POSITIONS_AT_ONCE", positions)
+    sizes, evaluated = scan_all(hard, by_graph, monkeypatch)
     assert max(sizes) <= positions
     # ragged tiles are evaluated as if they were whole
-    assert sum(sizes) == evaluated == grid.rows * grid.columns * 8 * 16
+    assert sum(sizes) == evaluated == SMALL.rows * SMALL.columns * 8 * 16
 
 
 def test_only_undecided_parts_are_scanned() -> None:
@@ -130,19 +137,5 @@ def test_terms_with_many_elements_are_evaluated_at_fewer_positions(
     def wide(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
         return ((q ^ k) % 3 == 0) & ((starts * (starts <= k)).max() <= q)
 
-    sizes: list[int] = []
-    rectangles = scanning._rectangles
-
-    def recorded(*arguments: Any) -> tuple[Tensor, Tensor]:
-        kept, inside = rectangles(*arguments)
-        sizes.append(kept.numel())
-        return kept, inside
-
-    monkeypatch.setattr(scanning, "_rectangles", recorded)
-    grid = Grid(20, 30, (8, 16))
-    rows, columns = torch.meshgrid(torch.arange(grid.rows), torch.arange(grid.columns), indexing="ij")
-    zero = torch.zeros(rows.numel(), dtype=torch.int64)
-    tiles = Tiles.at(grid, zero, zero, rows.flatten(), columns.flatten())
-    codes, _ = scanning.scan(wide, trace(wide, grid), tiles)
-    assert_sound(States(codes.view(1, 1, grid.rows, grid.columns)), dense_truth(wide, 1, 1, 20, 30), grid)
+    sizes, _ = scan_all(wide, True, monkeypatch)
     assert max(sizes) * starts.numel() <= max(elements, starts.numel())

@@ -63,9 +63,28 @@ def test_lists_are_torchs(rule: Rule, lengths: tuple[int, int]) -> None:
 
 
 def test_an_error_at_a_position_that_no_scan_may_come_to_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Grid] = []
+
     def fails(graph: Graph, grid: Grid) -> Graph:
+        asked.append(grid)
         raise IndexError
 
     monkeypatch.setattr(analysis, "tabulated", fails)
     sizes = 2, 2, 40, 52, "cpu", (8, 4)
     assert_same_block_mask(am.create_block_mask(of_keys, *sizes), torch_create_block_mask(of_keys, *sizes))
+    assert asked
+
+
+@pytest.mark.parametrize(("block", "pays"), [(8, True), (512, False)])
+def test_tables_are_made_where_they_have_fewer_positions_than_there_are_pairs(
+    block: int, pays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Grid] = []
+
+    def recorded(graph: Graph, grid: Grid) -> Graph:
+        asked.append(grid)
+        return tabulated(graph, grid)
+
+    monkeypatch.setattr(analysis, "tabulated", recorded)
+    analysis.analyse(of_keys, Grid(512, 512, (block, block)))
+    assert bool(asked) == pays
