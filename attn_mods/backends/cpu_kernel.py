@@ -20,7 +20,7 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]  # it has no types
 import torch
 
-from attn_mods.backends.mending import is_mended, mended
+from attn_mods.backends.mending import is_mended, mended, tell_apart_what_is_kept
 
 UNUSED = tuple(sympy.Symbol(f"unused{number}") for number in range(1000))
 
@@ -45,8 +45,7 @@ def mend_cpu_kernel() -> bool:
         template.CppFlexAttentionTemplate.modification = _with_unmistakable_placeholders(original)
         products: Any = importlib.import_module("torch._inductor.codegen.cpp_micro_gemm").CppMicroGemmFP32Vec
         products.TEMPLATE_KERNEL = products.TEMPLATE_KERNEL.replace(WHOLE_VECTORS, WHOLE_BLOCK)
-        kept: Any = torch.compiler.config
-        kept.cache_key_tag = f"{kept.cache_key_tag} {TAG}".strip()
+        tell_apart_what_is_kept(TAG)
     return True
 
 

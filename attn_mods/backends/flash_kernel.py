@@ -5,8 +5,7 @@ It has no maximum and no minimum, of which clamps are made: they are spelled as 
 32 bits, which what was read from a tensor of int64 is not.
 
 In 2.13 too, its remainder of a negative number is negative, as in C, where torch's has the sign of the divisor; and a
-negative index, which in torch counts from the end, reads what lies before a captured tensor (in 2.13 only where the
-generator cannot follow how the index came about).
+negative index is mended as for the other kernels.
 """
 
 from __future__ import annotations
@@ -17,7 +16,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from attn_mods.backends.mending import is_mended, mended
+from attn_mods.backends.mending import is_mended, mended, tell_apart_what_is_kept
+from attn_mods.backends.negative_indexes import FromTheEnd, mend_indexes
+
+TAG = "FLASH mended by attn_mods"
 
 COMPARED = {"maximum": "gt", "minimum": "lt"}
 """How the number that is chosen compares with the other."""
@@ -33,6 +35,7 @@ def mend_flash_kernel() -> None:
     module = "torch._inductor.codegen.cutedsl"
     operations = importlib.import_module(f"{module}.cutedsl_op_overrides").CuteDSLOpOverrides
     mend(operations, importlib.import_module(f"{module}.cutedsl_kernel").ModificationWrapperCuteDSL)
+    tell_apart_what_is_kept(TAG)
 
 
 def mend(operations: Any, writer: Any) -> None:
@@ -42,8 +45,7 @@ def mend(operations: Any, writer: Any) -> None:
             setattr(operations, name, staticmethod(_extreme(operations, compared)))
     if not is_mended(operations.remainder):
         operations.remainder = staticmethod(_remainder(operations, operations.remainder))
-    if not is_mended(writer.indirect_indexing):
-        writer.indirect_indexing = _from_the_end(operations, writer.indirect_indexing)
+    mend_indexes(writer, _from_the_end(operations))
     original = getattr(writer, INDEX, None)
     if original is not None and not is_mended(original):
         setattr(writer, INDEX, _index(original))
@@ -73,19 +75,15 @@ def _remainder(operations: Any, original: Callable[[Any, Any], Any]) -> Callable
     return remainder
 
 
-def _from_the_end(operations: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    """An index that counts from the end of a tensor where it is negative, whether or not the generator sees to that."""
+def _from_the_end(operations: Any) -> FromTheEnd:
+    """An index that counts from the end of a tensor where it is negative; in 2.13 none that its generator follows."""
 
-    # No position of a query or a key is negative, and most tables are read at one: that stays as fast as it is.
-    @mended
-    def indirect_indexing(self: Any, index: Any, size: Any, check: bool = True, wrap_neg: bool = True) -> Any:
-        is_position = any(self.kernel.cse.try_get(text) is index for text in self.fixed_inputs.values())
-        if wrap_neg and not isinstance(index, str) and not is_position and getattr(index, "index_expr", None) is None:
-            end = operations.add(index, self.kernel.kexpr(size))
-            index = operations.where(operations.lt(index, "0"), end, index)
-        return original(self, index, size, check, wrap_neg)
+    def from_the_end(writer: Any, index: Any, size: str) -> Any:
+        if getattr(index, "index_expr", None) is not None:
+            return index
+        return operations.where(operations.lt(index, "0"), operations.add(index, size), index)
 
-    return indirect_indexing
+    return from_the_end
 
 
 def _index(original: Callable[..., str]) -> Callable[..., str]:

@@ -22,6 +22,7 @@ from torch.nn.attention.flex_attention import BlockMask
 from attn_mods.backends.base import Backend, Call, Needs, Reason, Runner, Shapes
 from attn_mods.backends.block_mask_cache import block_mask_for, block_mask_in_graph, holds_function, of_any_length
 from attn_mods.backends.cpu_kernel import mend_cpu_kernel
+from attn_mods.backends.negative_indexes import mend_triton_kernels
 from attn_mods.backends.plan import Plan, call_flex, plan_for, run_plan
 from attn_mods.backends.sink_key import ScoreWithSinkKey, with_sink_key
 from attn_mods.backends.structure_options import structure_options
@@ -129,6 +130,8 @@ class Flex(Backend):
         if q.device.type == "cpu":
             # The CPU kernel (torch 2.13) reads views made in the same graph as if they began at their storage.
             q, k, v = (realised(tensor) for tensor in (q, k, v))
+        else:
+            mend_triton_kernels()
         block_mask = _block_mask(call)
         return_lse = needs.lse or recipe.sink is not None
         score_mod = None if recipe.score is None else _score_mod(recipe.score, self.form(q, return_lse))
@@ -153,6 +156,8 @@ class Flex(Backend):
     def plan(self, call: Call, *arguments: Any) -> Plan:
         """The plan of these arguments of ``call_flex``."""
         q, k = arguments[:2]
+        if q.device.type != "cpu":
+            mend_triton_kernels()
         mode = None if q.device.type == "cpu" or call.needs.invariant else TUNED_MODE
         return plan_for((mode, plan_key(*arguments)), mode, (q.shape[2], k.shape[2]))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 MARK = "mended_by_attn_mods"
 
@@ -18,3 +20,10 @@ def mended(function: Function) -> Function:
 def is_mended(function: Callable[..., Any]) -> bool:
     """Whether a function is marked."""
     return hasattr(function, MARK)
+
+
+def tell_apart_what_is_kept(tag: str) -> None:
+    """Have the compiler not take from disk what it generated before something of it was mended, nor for another."""
+    kept: Any = torch.compiler.config
+    if tag not in kept.cache_key_tag:
+        kept.cache_key_tag = f"{kept.cache_key_tag} {tag}".strip()

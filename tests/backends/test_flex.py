@@ -75,6 +75,14 @@ def _before_nan(tensor: Tensor) -> Tensor:
     return memory[: tensor.numel()].view(tensor.shape)
 
 
+def test_a_negative_index_of_a_captured_tensor_counts_from_its_end() -> None:
+    table = torch.rand(600)
+    towards = torch.randint(-300, 300, (300,))
+    mask = am.Mask.from_mask_mod(lambda b, h, q_idx, kv_idx: (table[kv_idx - q_idx] > 0.3) | (q_idx == kv_idx))
+    score = am.Score.from_score_mod(lambda score, b, h, q_idx, kv_idx: score + table[towards[kv_idx]])
+    assert_matches_reference(inputs(300, 300), Recipe(mask, score), "flex")
+
+
 def test_c57_values_narrower_than_keys() -> None:
     tensors = inputs(40, head_dim=64, value_dim=32)
     assert am.attention(*tensors, masks.Causal(), backend="flex").shape == (2, 4, 40, 32)
