@@ -20,7 +20,7 @@ from attn_mods.realised import realised
 from attn_mods.score import Score, ScoreMod
 
 FARTHEST = 2**20
-"""Largest max_distance: every distance below it is listed with its bucket."""
+"""Largest max_distance: a row per head has the bias of every distance up to it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,21 +90,19 @@ class T5Bucket(Score):
             checks.fail(self.name, f"max_distance must be <= {FARTHEST}", self.max_distance, farthest)
 
     def score_mod(self, backend: str = "flex") -> ScoreMod:
-        """The bucket of the distance from a short row, then the bias."""
-        table, bidirectional, max_distance = self.table, self.bidirectional, self.max_distance
-        heads, side = self.batch_and_heads()[1], self._side()
-        buckets = realised(torch.tensor(buckets_of_distances(side, max_distance), device=table.device))
+        """One read per score, from a row per head that has the bias of every distance up to the farthest."""
+        farthest, heads = self.max_distance, self.batch_and_heads()[1]
+        bias = realised(self.table[:, self._buckets()])
 
         def t5_bucket(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-            before = buckets[(q_idx - kv_idx).clamp(0, max_distance)]
-            return score + at_least_float32(table[only_if_many(h, heads), before])
+            before = (q_idx - kv_idx).clamp(0, farthest)
+            return score + at_least_float32(bias[only_if_many(h, heads), before])
 
         def t5_bucket_bidirectional(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-            bucket = buckets[(q_idx - kv_idx).abs().clamp(max=max_distance)]
-            bucket = torch.where(kv_idx > q_idx, bucket + side, bucket)
-            return score + at_least_float32(table[only_if_many(h, heads), bucket])
+            column = (kv_idx - q_idx + farthest).clamp(0, 2 * farthest)
+            return score + at_least_float32(bias[only_if_many(h, heads), column])
 
-        return t5_bucket_bidirectional if bidirectional else t5_bucket
+        return t5_bucket_bidirectional if self.bidirectional else t5_bucket
 
     def dense(self, scores: Tensor, i: Tensor, j: Tensor) -> Tensor:
         """Buckets by the formula with logarithms, in float64."""
@@ -123,6 +121,12 @@ class T5Bucket(Score):
     def batch_and_heads(self) -> tuple[int, int]:
         """One head per row of the table."""
         return 1, self.table.shape[0]
+
+    def _buckets(self) -> Tensor:
+        """The bucket of j - i from -max_distance to max_distance; of one direction, of i - j from 0."""
+        side = self._side()
+        before = torch.tensor(buckets_of_distances(side, self.max_distance), device=self.table.device)
+        return torch.cat([before.flip(0), before[1:] + side]) if self.bidirectional else before
 
     def _side(self) -> int:
         return self.table.shape[1] // 2 if self.bidirectional else self.table.shape[1]
