@@ -46,19 +46,22 @@ class Same:
         return id(self.value)
 
 
-def tensor_state(tensor: Tensor) -> tuple[object, int]:
-    """Identity and version. An inference tensor has no version: its state equals no other."""
-    return (object(), 0) if tensor.is_inference() else (Same(tensor), tensor._version)
+def tensor_state(tensor: Tensor) -> tuple[object, ...]:
+    """Identity and version, also of what torch.utils.swap_tensors may put in its place.
+
+    An inference tensor has no version: its state equals no other.
+    """
+    return (object(),) if tensor.is_inference() else (Same(tensor), tensor._cdata, tensor._version)
 
 
 def rule_state(value: object) -> object:
-    """What a rule computes now: its code, and identity and version or value of all it refers to.
+    """What a rule computes now: its code, identity and version or value of all it refers to, and the default dtype.
 
     Equal states mean equal results. Read are closures, defaults, functools.partial, containers, the attributes of
     objects, and of globals, modules and classes what the code, nested functions included, has names for. What cannot
     be opened, such as a NumPy array, has a state that equals nothing, not even itself a moment later.
     """
-    return _describe(value, _state_of, set())
+    return torch.get_default_dtype(), _describe(value, _state_of, set())
 
 
 def kernel_signature(value: object) -> object:
@@ -87,7 +90,7 @@ def branch_signature(value: object) -> object | None:
         return Same(inside)
 
     described = _describe(value, branches_by, set())
-    return None if unopened else described
+    return None if unopened else (torch.get_default_dtype(), described)
 
 
 def leaves(value: object) -> list[object]:
@@ -224,6 +227,8 @@ def _operators(kind: type) -> tuple[str, ...]:
 
 def _is_open(value: object) -> bool:
     """Whether its attributes are all there is to an object."""
+    if isinstance(value, functools._lru_cache_wrapper):
+        return False  # what it remembers is out of sight
     try:
         elsewhere = hasattr(type(value), "__slots__") or hasattr(value, "__array_interface__")
     except Exception:  # a __getattr__ of its own may raise whatever it likes

@@ -19,11 +19,13 @@ import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
 from torch.nn.attention.flex_attention import BlockMask
+from torch.nn.attention.flex_attention import create_block_mask as torch_create_block_mask
 
 import attn_mods as am
 from attn_mods import BlockMaskCache, masks
 from attn_mods.block_mask import list_bytes, lists_of
 from attn_mods.mask import Mask
+from tests.block_mask_equality import assert_same_block_mask
 from tests.refusals import assert_refused
 
 LENGTH = 300
@@ -120,6 +122,30 @@ def test_a_parameter_changed_in_place_misses() -> None:
     after = cache.block_mask(masks.SlidingWindow(window), LENGTH)
     assert_equal(after, masks.Causal().block_mask(LENGTH))
     assert not torch.equal(after.kv_num_blocks, before.kv_num_blocks)
+
+
+def test_a_tensor_swapped_for_another_misses() -> None:
+    cache, window = BlockMaskCache(), torch.tensor([2])
+    before = cache.block_mask(near(window), LENGTH)
+    torch.utils.swap_tensors(window, torch.tensor([LENGTH]))
+    after = cache.block_mask(near(window), LENGTH)
+    assert after is not before
+    assert_equal(after, masks.Causal().block_mask(LENGTH))
+
+
+def test_another_default_dtype_misses() -> None:
+    far = 100_000_007  # neighbours are equal in float32, not in float64
+    mask = Mask.from_mask_mod(lambda b, h, q_idx, kv_idx: (q_idx + far) / 7 != (kv_idx + far) / 7)
+    cache, sizes = BlockMaskCache(), (1, 1, 64, 64, "cpu", 16)
+    single = cache.block_mask(mask, 64, B=1, H=1, block_size=16)
+    assert_same_block_mask(single, torch_create_block_mask(mask.mask_mod(), *sizes))
+    torch.set_default_dtype(torch.float64)
+    try:
+        double = cache.block_mask(mask, 64, B=1, H=1, block_size=16)
+        assert_same_block_mask(double, torch_create_block_mask(mask.mask_mod(), *sizes))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert not torch.equal(single.kv_num_blocks, double.kv_num_blocks)
 
 
 def test_an_offset_changed_in_place_misses() -> None:

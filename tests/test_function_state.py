@@ -362,14 +362,20 @@ def test_an_attribute_of_the_function_itself() -> None:
     assert rule_state(rule) != before
 
 
+@functools.cache
+def _remembered() -> Tensor:
+    return torch.tensor(3)
+
+
 @pytest.mark.parametrize(
     "rule",
     [
         lambda b, h, q, k: k < __import__("math").pi,
         lambda b, h, q, k: k < globals()["WIDTH"],
         lambda b, h, q, k: k < getattr(torch, "w" + "idth"),
+        lambda b, h, q, k: k < _remembered(),
     ],
-    ids=["import", "globals", "getattr"],
+    ids=["import", "globals", "getattr", "lru_cache"],
 )
 def test_what_cannot_be_followed_equals_nothing(rule: Any) -> None:
     assert rule_state(rule) != rule_state(rule)

@@ -19,7 +19,7 @@ from attn_mods.fused.form import SMALL, Literal, Number, Operand, Plain, Result,
 from attn_mods.tiles import boolean, comparison, division, interval  # noqa: F401
 from attn_mods.tiles.graph import Node
 from attn_mods.tiles.grid import KEY, POSITIONS, QUERY
-from attn_mods.tiles.joint import evaluate_joint
+from attn_mods.tiles.joint import Derived, evaluate_joint
 from attn_mods.tiles.leaves import USE_CONNECTED
 from attn_mods.tiles.trace import Recorder, Symbol
 from attn_mods.tiles.values import Bounds, Interval, Truth, Value
@@ -154,7 +154,7 @@ class _Claimer:
             (),
             True,
         )
-        return evaluate_joint(node, lambda operand: known[operand.number], torch.device("cpu"), {})
+        return evaluate_joint(node, lambda operand: known[operand.number], torch.device("cpu"), Derived())
 
     def argument(self, step: Step, operand: Operand, known: dict[int, Value]) -> Any:
         """An argument as the calculus takes it; of what has a value a node with that value is made."""

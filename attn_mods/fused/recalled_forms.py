@@ -108,7 +108,7 @@ def recall(rule: Rule, grid: Grid) -> Call | None:
     """The form of a rule and its values, or None if the rule must be recorded."""
     leaves: list[Any] = []
     try:
-        key = _opened(rule, leaves), torch.device(grid.device).type
+        key = _opened(rule, leaves), torch.device(grid.device).type, torch.get_default_dtype()
     except (_Uneven, RecursionError):  # a rule may hold itself
         return None
     template = _templates.get(key, _NEVER_SEEN)

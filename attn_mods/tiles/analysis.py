@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from attn_mods.kernels.chunks import at_once
 from attn_mods.tiles.calculus import Calculus, unknown_states
 from attn_mods.tiles.graph import Graph
-from attn_mods.tiles.grid import KEY, QUERY, Grid
+from attn_mods.tiles.grid import BATCH, HEAD, KEY, QUERY, Grid
 from attn_mods.tiles.refining import Verdicts, undecided_parts
 from attn_mods.tiles.rule import Rule, check_rule, describe
 from attn_mods.tiles.scanning import SAMPLES, Tiles, probe, sample, scan
@@ -21,6 +22,9 @@ from attn_mods.tiles.trace import recorded
 
 # Codes looked through at once.
 _TILES_AT_ONCE = 24_576
+
+# Tiles are sampled first if they have more than so many times as many pairs as are sampled.
+_SAMPLED_FROM = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,11 +120,15 @@ def _settle(rule: Rule, grid: Grid, codes: Tensor, graph: Graph | None, reason: 
         return Analysis(States(codes), codes.numel(), 0, 0, 0, reason)
     listed = Tiles.at(grid, *torch.unravel_index(unknown, codes.shape))
     settled = torch.full((left,), MIXED, dtype=torch.uint8, device=codes.device)
+    mixed, sampled = torch.zeros_like(unknown, dtype=torch.bool), 0
     with torch.no_grad():
         if graph is None:
             probe(rule, grid)
-        mixed, sampled = sample(rule, _to_evaluate(graph, grid, listed, SAMPLES), listed)
-        settled[~mixed], scanned = _decide(rule, grid, graph, listed.part(~mixed))
+        evaluated = graph
+        if math.prod(grid.block_size) > SAMPLES * _SAMPLED_FROM:
+            evaluated = _to_evaluate(graph, grid, SAMPLES * left)
+            mixed, sampled = sample(rule, evaluated, listed)
+        settled[~mixed], scanned = _decide(rule, grid, graph, evaluated, listed.part(~mixed))
     codes.view(-1).index_copy_(0, unknown, settled)
     return Analysis(States(codes), codes.numel(), left, sampled, scanned, reason)
 
@@ -133,22 +141,22 @@ def _unknown(codes: Tensor) -> Tensor:
     return torch.cat(found) if found else torch.empty(0, dtype=torch.long, device=codes.device)
 
 
-def _to_evaluate(graph: Graph | None, grid: Grid, tiles: Tiles, samples: int | None = None) -> Graph | None:
-    """The graph to evaluate all pairs of tiles by, or so many of each: with tables if these have fewer positions.
+def _to_evaluate(graph: Graph | None, grid: Grid, pairs: int) -> Graph | None:
+    """The graph to evaluate so many pairs by: with tables if these have fewer positions.
 
     An error at a position that none of the pairs may have leaves it as it is.
     """
     if graph is None or graph.is_direct:
         return graph
-    pairs = tiles.pairs() if samples is None else samples * len(tiles)
-    if pairs <= grid.extent(QUERY) + grid.extent(KEY):
+    repeated = [grid.extent(variable) for variable in (BATCH, HEAD) if graph.root.dependence & variable]
+    if pairs <= (grid.extent(QUERY) + grid.extent(KEY)) * math.prod(repeated):
         return graph
     with suppress(Exception):
         return tabulated(graph, grid)
     return graph
 
 
-def _decide(rule: Rule, grid: Grid, graph: Graph | None, tiles: Tiles) -> tuple[Tensor, int]:
+def _decide(rule: Rule, grid: Grid, graph: Graph | None, evaluated: Graph | None, tiles: Tiles) -> tuple[Tensor, int]:
     """Codes of tiles, by the calculus on their parts and a scan of the undecided parts, and the positions scanned."""
     verdicts = Verdicts.open(len(tiles), grid.device)
     parts, number = tiles, torch.arange(len(tiles), device=grid.device)
@@ -156,7 +164,7 @@ def _decide(rule: Rule, grid: Grid, graph: Graph | None, tiles: Tiles) -> tuple[
         # An error of the calculus leaves every part undecided; the scan raises it if it is the rule's own.
         with suppress(Exception):
             parts, number = undecided_parts(graph, grid, tiles, verdicts)
-    codes, scanned = scan(rule, _to_evaluate(graph, grid, parts), parts)
+    codes, scanned = scan(rule, _to_evaluate(evaluated, grid, parts.pairs()), parts)
     verdicts.note(number, codes)
     return verdicts.codes(), scanned
 

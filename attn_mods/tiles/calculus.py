@@ -8,8 +8,7 @@ those that are not decided.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,7 +19,7 @@ from attn_mods.kernels.chunks import at_once
 from attn_mods.tiles import boolean, comparison, division, interval, lookup, trailing_axes  # noqa: F401
 from attn_mods.tiles.graph import Graph
 from attn_mods.tiles.grid import BATCH, HEAD, KEY, QUERY, Grid, per_tile
-from attn_mods.tiles.joint import evaluate_joint
+from attn_mods.tiles.joint import Derived, evaluate_joint
 from attn_mods.tiles.leaves import each_tensor, leaves
 from attn_mods.tiles.states import FULL, UNKNOWN, States
 from attn_mods.tiles.values import Interval, Truth, Value
@@ -41,18 +40,18 @@ class Calculus:
         graph: The recorded rule.
         grid: The tiles.
         values: Leaves by node number.
-        cache: Tables derived from captured ones.
+        derived: Tables derived from captured ones.
     """
 
     graph: Graph
     grid: Grid
     values: dict[int, Value]
-    cache: dict[Any, Any] = field(default_factory=dict)
+    derived: Derived
 
     @classmethod
     def of(cls, graph: Graph, grid: Grid) -> Calculus:
         """Evaluate the leaves."""
-        return cls(graph, grid, leaves(graph, grid))
+        return cls(graph, grid, leaves(graph, grid), Derived.for_pairs(grid.q_len * grid.kv_len))
 
     def states(self) -> States:
         """The states of all tiles, [B|1, H|1, rows, columns]; an extent is 1 where the rule does not depend on it."""
@@ -113,7 +112,7 @@ class Calculus:
         for node in self.graph.nodes:
             if node.is_joint:
                 device = torch.device(self.grid.device)
-                values[node.number] = evaluate_joint(node, lambda operand: values[operand.number], device, self.cache)
+                values[node.number] = evaluate_joint(node, lambda operand: values[operand.number], device, self.derived)
         root = values[self.graph.root.number]
         assert isinstance(root, Truth)
         return States.from_planes(root.every, root.some, root.mixed).codes
@@ -138,7 +137,7 @@ def _coarsened(calculus: Calculus) -> Calculus:
     block = (grid.block_size[0] * _COARSE, grid.block_size[1] * _COARSE)
     coarse = Grid(grid.q_len, grid.kv_len, block, grid.B, grid.H, grid.device, grid.q_offset, grid.kv_offset)
     values = {number: _coarser(value) for number, value in calculus.values.items()}
-    return Calculus(calculus.graph, coarse, values, calculus.cache)
+    return Calculus(calculus.graph, coarse, values, calculus.derived)
 
 
 def _coarser(value: Value) -> Value:

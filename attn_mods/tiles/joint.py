@@ -6,7 +6,7 @@ not hold is unknown, never wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,10 +30,37 @@ from attn_mods.tiles.values import (
     unknown_truth,
 )
 
+LARGEST = 1 << 26
+"""Elements that a derived table may have, however many pairs there are."""
+
 Operand = Any
 """An argument of an operation: a Value in place of a node, else a captured tensor, number or what else torch takes."""
 
 JointOperation = Callable[..., Value | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """Tables derived from captured ones, kept for the whole analysis.
+
+    Attributes:
+        most: Elements one may have: to make a larger one would take longer than to evaluate the rule at every pair.
+        held: The tables, by what they are of.
+    """
+
+    most: int = LARGEST
+    held: dict[Hashable, Any] = field(default_factory=dict)
+
+    @classmethod
+    def for_pairs(cls, pairs: int) -> Derived:
+        """None yet, for so many pairs of positions."""
+        return cls(min(LARGEST, max(1 << 16, 4 * pairs)))
+
+    def table(self, key: Hashable, make: Callable[[], Any], *of: Tensor) -> Any:
+        """The one of a key, which may hold the identity of the tensors it is made of."""
+        if key not in self.held:
+            self.held[key] = make(), of
+        return self.held[key][0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +71,13 @@ class Joint:
         node: What is computed.
         independent: No two operands depend on one position variable, so any two of their values on a tile meet.
         device: Where the tiles are.
-        cache: Tables derived from captured ones, kept for the whole analysis.
+        derived: Tables derived from captured ones.
     """
 
     node: Node
     independent: bool
     device: torch.device
-    cache: dict[Any, Any] = field(default_factory=dict)
+    derived: Derived
 
     def together(self, a: Flag, b: Flag) -> Flag:
         """Where two facts about values of two operands hold at one position."""
@@ -92,9 +119,9 @@ def arithmetic(*names: str, keywords: Sequence[str] = ()) -> Callable[[JointOper
     return register
 
 
-def evaluate_joint(node: Node, value_of: Callable[[Node], Value], device: torch.device, cache: dict[Any, Any]) -> Value:
+def evaluate_joint(node: Node, value_of: Callable[[Node], Value], device: torch.device, derived: Derived) -> Value:
     """The value of a node that depends on q_idx and kv_idx, given those of its operands."""
-    call = Joint(node, _are_independent(node), device, cache)
+    call = Joint(node, _are_independent(node), device, derived)
     arguments, keywords = _with_values(node.arguments, value_of), _with_values(node.keywords, value_of)
     for operation, understood in _OPERATIONS.get(node.operation, ()):
         outcome = operation(call, *arguments, **keywords) if keywords.keys() <= understood else None

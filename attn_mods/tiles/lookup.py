@@ -19,9 +19,6 @@ from attn_mods.tiles.joint import Joint, Operand, intervals_in, joint
 from attn_mods.tiles.pointwise import look_up as gather
 from attn_mods.tiles.values import Interval, Truth, Value, both, exactly, integer_bounds
 
-# A summed-area table takes 4 bytes an entry.
-_LARGEST_AREA_TABLE = 1 << 26
-
 
 @dataclass(frozen=True, slots=True)
 class _Index:
@@ -46,9 +43,43 @@ def look_up(call: Joint, table: Tensor, *indices: Operand) -> Value | None:
         return None
     ranges = [box for box in boxes if box is not None]
     moving = [axis for axis, box in enumerate(ranges) if box.moves]
+    part = _Part.of(table, indices, ranges)
     if table.dtype == torch.bool:
-        return _any_and_all(call, table, ranges, moving)
-    return _extremes(call, table, ranges, moving[0]) if len(moving) == 1 else None
+        return _any_and_all(call, part, moving)
+    return _extremes(call, part, moving[0]) if len(moving) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What an analysis reads of a table: of an axis that a number is the index of that entry alone.
+
+    Attributes:
+        key: The same for the same part of the same table.
+        table: A view of the table.
+        indices: Of each axis of the view.
+        whole: The table, which its identity is kept by.
+    """
+
+    key: tuple[int | None, ...]
+    table: Tensor
+    indices: list[_Index]
+    whole: Tensor
+
+    @classmethod
+    def of(cls, table: Tensor, indices: Sequence[Operand], ranges: Sequence[_Index]) -> _Part:
+        """The part of a table that these indices read."""
+        view = table
+        left: list[_Index] = []
+        fixed: list[int | None] = [id(table)]
+        for axis, (index, box) in enumerate(zip(indices, ranges, strict=True)):
+            fixed.append(index if isinstance(index, int) else None)
+            if isinstance(index, int):
+                size = table.shape[axis]
+                view = view.narrow(axis, min(max(index + size * (index < 0), 0), size - 1), 1)
+                first = torch.zeros_like(box.low)
+                box = _Index(first, first, True)
+            left.append(box)
+        return cls(tuple(fixed), view, left, table)
 
 
 def _index(call: Joint, index: Operand, size: int) -> _Index | None:
@@ -82,14 +113,12 @@ def _every_pair_is_read(call: Joint, indices: Sequence[_Index], moving: Sequence
     return everything
 
 
-def _any_and_all(call: Joint, table: Tensor, indices: Sequence[_Index], moving: Sequence[int]) -> Value | None:
+def _any_and_all(call: Joint, part: _Part, moving: Sequence[int]) -> Value | None:
     """Truth of a boolean table over a box of at most two moving indices, by a summed-area table."""
-    if len(moving) > 2 or table.numel() > _LARGEST_AREA_TABLE:
+    table, indices = part.table, part.indices
+    if len(moving) > 2 or table.numel() > call.derived.most:
         return None
-    key = ("area", id(table), *moving)
-    if key not in call.cache:
-        call.cache[key] = (_summed_area(table, moving), table)
-    sums = call.cache[key][0]
+    sums = call.derived.table(("area", part.key, *moving), lambda: _summed_area(table, moving), part.whole)
     count: Tensor | int = 0
     for ends in itertools.product((True, False), repeat=len(moving)):
         corner = [index.low for index in indices]
@@ -112,12 +141,16 @@ def _summed_area(table: Tensor, axes: Sequence[int]) -> Tensor:
     return sums
 
 
-def _extremes(call: Joint, table: Tensor, indices: Sequence[_Index], axis: int) -> Value:
+def _extremes(call: Joint, part: _Part, axis: int) -> Value | None:
     """Least and greatest entry between two ends along one axis: two overlapping runs of a power of two cover them."""
-    key = ("runs", id(table), axis)
-    if key not in call.cache:
-        call.cache[key] = (_runs(table, axis, torch.minimum), _runs(table, axis, torch.maximum), table)
-    least, greatest, _ = call.cache[key]
+    table, indices = part.table, part.indices
+    if table.numel() * table.shape[axis].bit_length() > call.derived.most:
+        return None
+
+    def made() -> tuple[Tensor, Tensor]:
+        return _runs(table, axis, torch.minimum), _runs(table, axis, torch.maximum)
+
+    least, greatest = call.derived.table(("runs", part.key, axis), made, part.whole)
     low, high = indices[axis].low, indices[axis].high
     level = torch.frexp((high - low + 1).double()).exponent.long() - 1
     length = torch.ones_like(level) << level
@@ -154,10 +187,7 @@ def is_in(call: Joint, element: Operand, members: Operand) -> Value | None:
     intervals = intervals_in(call, (element,), torch.int64)
     if intervals is None:
         return None
-    key = ("members", id(members))
-    if key not in call.cache:
-        call.cache[key] = (torch.unique(members.long()), members)
-    ordered = call.cache[key][0]
+    ordered = call.derived.table(("members", id(members)), lambda: torch.unique(members.long()), members)
     number = intervals[0]
     count = torch.searchsorted(ordered, number.high, right=True) - torch.searchsorted(ordered, number.low)
     every, some = count == number.high - number.low + 1, count > 0

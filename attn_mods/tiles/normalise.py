@@ -10,7 +10,11 @@ from torch import Tensor
 from attn_mods.tiles import operations
 from attn_mods.tiles.graph import Node, numbers_in, tensors_in
 from attn_mods.tiles.pointwise import look_up
+from attn_mods.tiles.rule import POSITIONS
 from attn_mods.tiles.values import fits
+
+_LARGER_OR_SMALLER = {"max": ("maximum", torch.maximum), "min": ("minimum", torch.minimum)}
+"""What torch.max and torch.min of two tensors are."""
 
 
 def normalise(
@@ -21,6 +25,11 @@ def normalise(
         operation, function = operations.REFLECTED[name]
         return operation, function, (arguments[1], arguments[0]), keywords
     operation = operations.CANONICAL.get(name, name)
+    if name in _LARGER_OR_SMALLER:
+        other = arguments[1:] if not keywords else tuple(keywords[key] for key in keywords if key == "other")
+        if len(other) == 1 and isinstance(other[0], (Node, Tensor)):  # and no axis, along which it would be reduced
+            operation, function = _LARGER_OR_SMALLER[name]
+            return operation, function, (arguments[0], *other), {}
     if function is Tensor.where:
         function, arguments = torch.where, (arguments[1], arguments[0], *arguments[2:])
     elif operation == "divide" and keywords.get("rounding_mode") is not None:
@@ -42,7 +51,7 @@ def _normalise_getitem(
     """`table[i, j]` with one number per axis is a "lookup" (table, i, j); `table[i][j]` is the same lookup."""
     source, index = arguments
     indices = index if isinstance(index, tuple) else (index,)
-    if not all(_is_one_position(position) for position in indices):
+    if not all(is_one_position(position) for position in indices):
         return "getitem", function, arguments, keywords
     if isinstance(source, Node) and source.operation == "lookup":
         source, indices = source.arguments[0], (*source.arguments[1:], *indices)
@@ -51,11 +60,12 @@ def _normalise_getitem(
     return "getitem", function, arguments, keywords
 
 
-def _is_one_position(index: Any) -> bool:
+def is_one_position(index: Any) -> bool:
+    """Whether an index picks one element along an axis, whatever its value."""
     if isinstance(index, Node):
-        return index.shape == () and index.dtype in (torch.int64, torch.int32)
+        return index.shape == () and index.dtype in POSITIONS
     if isinstance(index, Tensor):
-        return index.dim() == 0 and index.dtype in (torch.int64, torch.int32)
+        return index.dim() == 0 and index.dtype in POSITIONS
     return isinstance(index, int) and not isinstance(index, bool)
 
 

@@ -20,6 +20,18 @@ from attn_mods.tiles.rule import Unsupported
 _INNERMOST_FIRST = (KEY, QUERY, HEAD, BATCH)
 
 
+class SeveralResults(Unsupported):
+    """An operation that returns several tensors, or what is none.
+
+    Attributes:
+        results: What it returned.
+    """
+
+    def __init__(self, operation: str, results: Any) -> None:
+        super().__init__(f"{operation} returns {type(results).__name__}")
+        self.results = results
+
+
 def evaluate(nodes: Sequence[Node], wanted: Sequence[Node], index_values: Mapping[int, Tensor]) -> dict[int, Tensor]:
     """Values of nodes at all combinations of the given index values.
 
@@ -125,7 +137,7 @@ def _apply_by_levels(node: Node, value_of: Callable[[Node], Tensor], captured: C
     with index_transform():
         outcome = nested(*values)
     if not isinstance(outcome, Tensor):
-        raise Unsupported(f"{node.operation} returns {type(outcome).__name__}")
+        raise SeveralResults(node.operation, outcome)
     shape = list(outcome.shape[: len(levels)])
     lead = [shape.pop(0) if node.levels & variable else 1 for variable in reversed(_INNERMOST_FIRST)]
     return outcome.reshape(*lead, *outcome.shape[len(levels) :])

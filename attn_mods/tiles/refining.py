@@ -13,8 +13,9 @@ from attn_mods.tiles.grid import Grid
 from attn_mods.tiles.scanning import Tiles
 from attn_mods.tiles.states import EMPTY, FULL, MIXED, UNKNOWN
 
-# Parts along each side of a tile: the first number that divides the block.
+# Parts along each side of a tile: the first number that divides the block into parts of enough positions a side.
 _PARTS = (8, 4, 2)
+_FEWEST = 8
 
 # Parts evaluated at once.
 _PARTS_AT_ONCE = 1 << 16
@@ -60,7 +61,7 @@ def undecided_parts(graph: Graph, grid: Grid, tiles: Tiles, verdicts: Verdicts) 
     Returns:
         The undecided parts of those tiles that are not certainly mixed, and the number of the tile each is part of.
     """
-    sides = next((parts for parts in _PARTS if all(block % parts == 0 for block in grid.block_size)), None)
+    sides = next((parts for parts in _PARTS if all(_divides(parts, block) for block in grid.block_size)), None)
     if sides is None or not len(tiles):
         return tiles, torch.arange(len(tiles), device=grid.device)
     block = (grid.block_size[0] // sides, grid.block_size[1] // sides)
@@ -72,6 +73,10 @@ def undecided_parts(graph: Graph, grid: Grid, tiles: Tiles, verdicts: Verdicts) 
     kept_open = ~(verdicts.kept & verdicts.dropped)[number]
     number, row, column = number[kept_open], row[kept_open], column[kept_open]
     return Tiles.at(finer, tiles.batch[number], tiles.head[number], row, column), number
+
+
+def _divides(parts: int, block: int) -> bool:
+    return block % parts == 0 and block // parts >= _FEWEST
 
 
 def _undecided(

@@ -14,6 +14,9 @@ from attn_mods.tiles.operations import DRAWS
 
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
+POSITIONS = (torch.int64, torch.int32)
+"""Dtypes of positions in a tensor: torch takes uint8 and bool for masks, and refuses all others."""
+
 
 class RuleError(TypeError):
     """A rule that is no mask_mod: what it did, and what to write instead."""
@@ -82,9 +85,10 @@ def check_result(rule: Any, result: Any) -> None:
     """
     name = rule_name(rule)
     if not isinstance(result, Tensor):
+        got = f"{result!r} ({type(result).__name__})" if isinstance(result, (int, float, type(None))) else type(result)
         raise RuleError(
-            f"{name}: a mask_mod must return a boolean tensor, this one returned {result!r} ({type(result).__name__}); "
-            "to keep every position write `q_idx >= 0`, or `b.new_ones((), dtype=torch.bool)`"
+            f"{name}: a mask_mod must return a boolean tensor, this one returned {got}; to keep every position write "
+            "`q_idx >= 0`, or `b.new_ones((), dtype=torch.bool)`"
         )
     if result.dtype != torch.bool:
         raise RuleError(
@@ -120,6 +124,14 @@ def draws_random_numbers(rule_label: str) -> RuleError:
     return RuleError(
         f"{rule_label}: the rule draws random numbers, so it would keep other positions each time; draw them once, "
         "outside the rule, and index the tensor"
+    )
+
+
+def indexes_with(rule_label: str, dtype: torch.dtype) -> RuleError:
+    """The error for an index that is no position."""
+    return RuleError(
+        f"{rule_label}: what a rule indexes a tensor by must be int64 or int32, this one indexes by {dtype}; convert "
+        "it, such as `table[index.long()]`, or for a choice write torch.where(condition, x, y)"
     )
 
 

@@ -14,9 +14,10 @@ from attn_mods.tiles import operations
 from attn_mods.tiles.graph import Graph, Node, nodes_in
 from attn_mods.tiles.grid import BATCH, HEAD, KEY, QUERY, Grid
 from attn_mods.tiles.normalise import is_direct, normalise
-from attn_mods.tiles.pointwise import apply, look_up
+from attn_mods.tiles.pointwise import SeveralResults, apply, look_up
 from attn_mods.tiles.precedence import warn_of_precedence
 from attn_mods.tiles.rule import (
+    POSITIONS,
     NoRandomNumbers,
     Rule,
     RuleError,
@@ -24,6 +25,7 @@ from attn_mods.tiles.rule import (
     check_result,
     describe,
     draws_random_numbers,
+    indexes_with,
     reads_a_value,
     rule_name,
 )
@@ -123,8 +125,8 @@ class _Form(NamedTuple):
 
 
 _Kinds = tuple[Any, ...]
-_forms: dict[tuple[Any, _Kinds], _Form] = {}
-"""Forms of operations already recorded once: most of the time of a trace is finding them out."""
+_forms: dict[tuple[Any, torch.dtype, _Kinds], _Form] = {}
+"""Forms of operations already recorded once, by the default dtype: most of the time of a trace is finding them out."""
 
 _SMALL = 1 << 31
 
@@ -175,7 +177,7 @@ class Recorder:
         some ints and not others, so that forms are kept for int64 and bool alone.
         """
         kinds = tuple([_kind(argument) for argument in arguments])
-        form = _forms.get((function, kinds))
+        form = _forms.get((function, torch.get_default_dtype(), kinds))
         if form is None:
             return self.known_lookup(*arguments) if function is Tensor.__getitem__ else None
         operands = []
@@ -222,12 +224,34 @@ class Recorder:
             raise draws_random_numbers(self.label)
         if operations.is_in_place(name) or "out" in keywords:
             raise Unsupported(f"the in-place operation {name}")
+        if name == "__getitem__":
+            self.check_positions(arguments[1])
         operands, keywords = self.operand(arguments), self.operand(keywords)
         if name in ("unbind", "__iter__"):
-            return self.unbind(symbol, operands, keywords)
-        node = self.node(*normalise(name, function, operands, keywords, self.device))
+            parts = self.unbind(symbol, operands, keywords)
+            return iter(parts) if name == "__iter__" else parts
+        called = normalise(name, function, operands, keywords, self.device)
+        try:
+            node = self.node(*called)
+        except SeveralResults as several:
+            return self.several(several.results, *called)
         _remember(function, arguments, operands, node)
         return self.symbol(node)
+
+    def several(self, results: Any, operation: str, function: Any, *operands: Any) -> Any:
+        """A symbol for each tensor that an operation returns, in a tuple of the same kind."""
+        if not isinstance(results, (tuple, list)) or not all(isinstance(result, Tensor) for result in results):
+            raise SeveralResults(operation, results)
+        one_of = (functools.partial(_result, number, function) for number in range(len(results)))
+        nodes = [self.node(f"{operation}[{number}]", called, *operands) for number, called in enumerate(one_of)]
+        kind: Any = type(results)
+        return kind([self.symbol(node) for node in nodes])
+
+    def check_positions(self, index: Any) -> None:
+        """Raise RuleError for values that are no positions, which torch takes for masks or not at all."""
+        for symbol in _symbols_in(index):
+            if symbol.node.dtype not in POSITIONS:
+                raise indexes_with(self.label, symbol.node.dtype)
 
     def property(self, name: str, symbol: Symbol) -> Any:
         """The value of an attribute of a symbol."""
@@ -241,14 +265,13 @@ class Recorder:
             return getattr(symbol, name)
         raise Unsupported(f"the attribute {name}")
 
-    def unbind(self, symbol: Symbol, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    def unbind(self, symbol: Symbol, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Symbol, ...]:
         """The parts of a value along a trailing axis."""
         axis = keywords.get("dim", arguments[1] if len(arguments) > 1 else 0)
-        parts = tuple(
+        return tuple(
             self.symbol(self.node("select", torch.select, (arguments[0], axis, i), {}))
             for i in range(symbol.shape[axis])
         )
-        return iter(parts) if not keywords and len(arguments) == 1 else parts
 
     def operand(self, value: Any) -> Any:
         """Arguments with symbols replaced by their nodes."""
@@ -303,8 +326,13 @@ def _remember(function: Any, arguments: tuple[Any, ...], operands: tuple[Any, ..
     for reflected in (False, True):
         written = operands[::-1] if reflected else operands
         if len(written) == len(node.arguments) and all(a is b for a, b in zip(written, node.arguments, strict=True)):
-            _forms[function, kinds] = _Form(node.operation, node.function, reflected, node.dtype)
+            form = _Form(node.operation, node.function, reflected, node.dtype)
+            _forms[function, torch.get_default_dtype(), kinds] = form
             return
+
+
+def _result(number: int, function: Any, *arguments: Any, **keywords: Any) -> Any:
+    return function(*arguments, **keywords)[number]
 
 
 def _no_function(*_: Any) -> Any:
@@ -318,7 +346,7 @@ def _dtype_and_shape(node: Node) -> tuple[torch.dtype, tuple[int, ...]]:
     else:
         outcome = _without_values(node)
     if not isinstance(outcome, Tensor):
-        raise Unsupported(f"{node.operation} returns {type(outcome).__name__}")
+        raise SeveralResults(node.operation, outcome)
     return outcome.dtype, tuple(outcome.shape[4:])
 
 

@@ -38,6 +38,9 @@ RULES: dict[str, tuple[Shape, list[str], str]] = {
     "square of a difference": (SQUARE, [], "torch.square(q_idx - kv_idx) < 50"),
     "minimum": (SQUARE, [], "torch.minimum(q_idx, kv_idx) >= 8"),
     "maximum": (SQUARE, [], "torch.maximum(q_idx, kv_idx) < 8"),
+    "larger of two": (SQUARE, [], "torch.max(q_idx, kv_idx) < 8"),
+    "smaller of two": (RAGGED, [], "q_idx.min(other=kv_idx + 3) % 16 < 9"),
+    "larger along an axis": (SQUARE, [], "torch.stack([q_idx, kv_idx]).max(0).values >= 20"),
     "clamped difference": (SQUARE, [], "(q_idx - kv_idx).clamp(-3, 11) == 11"),
     "clamp whose bounds cross": (SQUARE, [], "(q_idx - kv_idx).clamp(5, 2) == 2"),
     # variables used twice
@@ -135,6 +138,16 @@ RULES: dict[str, tuple[Shape, list[str], str]] = {
         "weight[q_idx - kv_idx] >= 20",
     ),
     "relative numbers, always negative": (SQUARE, ["weight = torch.arange(64)"], "weight[q_idx - kv_idx - 32] < 20"),
+    "one of several tables": (
+        RAGGED,
+        ["keep = torch.arange(2 * 29 * 37).view(2, 29, 37) > 1700"],
+        "keep[1, q_idx, kv_idx]",
+    ),
+    "the last of several tables": (
+        SQUARE,
+        ["bias = torch.stack([torch.arange(63.0), -torch.arange(63.0)])"],
+        "(bias[-1, q_idx - kv_idx + 31] < -40) | (bias[0, q_idx - kv_idx + 31] < 3)",
+    ),
     "relative table per head": (
         HEADS,
         ["keep = torch.arange(3 * 47).view(3, 47) % 10 < 3"],

@@ -44,6 +44,8 @@ class Mutant(NamedTuple):
     option: str = "BLOCK_SIZE"
 
 
+SMALL_PARTS = {"tiles.refining._FEWEST": 1}
+
 MUTANTS: dict[str, Mutant] = {
     # intervals
     "subtraction with its ends swapped": Mutant(
@@ -181,6 +183,8 @@ MUTANTS: dict[str, Mutant] = {
         "reduced(value.every, torch.any)",
         {"tiles.calculus._COARSE_FROM": 0, "tiles.calculus._COARSE": 2},
     ),
+    "the first of several tables": Mutant("tiles.lookup", "index + size * (index < 0), 0", "0, 0"),
+    "the larger for the smaller": Mutant("tiles.normalise", '("minimum", torch.minimum)', '("maximum", torch.maximum)'),
     # sampling and scanning
     "one kept sample proves mixed": Mutant("tiles.scanning", "kept.any(1) & ~kept.all(1)", "kept.any(1)"),
     "tiles transposed": Mutant("tiles.scanning", "((row, QUERY), (column, KEY))", "((column, QUERY), (row, KEY))"),
@@ -192,14 +196,16 @@ MUTANTS: dict[str, Mutant] = {
         "tiles.refining", "~(verdicts.kept & verdicts.dropped)", "~(verdicts.kept | verdicts.dropped)"
     ),
     "parts of another column": Mutant(
-        "tiles.refining", "part.column[:, None, None] * sides", "part.column[:, None, None]"
+        "tiles.refining", "part.column[:, None, None] * sides", "part.column[:, None, None]", SMALL_PARTS
     ),
-    "parts of the first head": Mutant("tiles.refining", "tiles.head[number] if codes.shape[1] > 1 else 0", "0"),
+    "parts of the first head": Mutant(
+        "tiles.refining", "tiles.head[number] if codes.shape[1] > 1 else 0", "0", SMALL_PARTS
+    ),
     "parts numbered from zero": Mutant(
         "tiles.refining",
         "(start + torch.arange(len(part)",
         "(0 + torch.arange(len(part)",
-        {"tiles.refining._PARTS_AT_ONCE": 1},
+        {"tiles.refining._PARTS_AT_ONCE": 1, **SMALL_PARTS},
     ),
     # the recorded rule
     "reflected operands not swapped": Mutant(

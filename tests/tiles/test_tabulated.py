@@ -9,6 +9,7 @@ from torch.nn.attention.flex_attention import create_block_mask as torch_create_
 
 import attn_mods as am
 from attn_mods.tiles import Grid, analysis
+from attn_mods.tiles import tabulated as module
 from attn_mods.tiles.graph import Graph
 from attn_mods.tiles.rule import Rule
 from attn_mods.tiles.tabulated import tabulated
@@ -16,6 +17,7 @@ from attn_mods.tiles.trace import trace
 from tests.block_mask_equality import assert_same_block_mask
 
 STARTS = torch.arange(0, 64, 3)
+ROWS = torch.randn(70, 70, generator=torch.Generator().manual_seed(0))
 GRID = Grid(40, 52, (8, 4), B=2, H=2, q_offset=5, kv_offset=2)
 
 
@@ -39,13 +41,42 @@ def of_samples(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
     return ((STARTS * (k + b >= STARTS)).max() ^ q) % 3 == 0
 
 
+def of_heads(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return ((STARTS[h] * (q >= STARTS)).max() ^ (STARTS * (k >= STARTS + h)).max() ^ b) % 5 < 2
+
+
+def of_rows(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return (ROWS[q].softmax(0)[k] > 1 / 64) & (ROWS[k].cumsum(0)[q - 60] > 0)
+
+
+def of_rows_of_samples(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return torch.stack([ROWS[q], ROWS[q + b]]).cumsum(1)[h, k] > 0
+
+
+def of_sorted_rows(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return (ROWS[q].sort().values[k] > 0.5) | (ROWS[k].max(dim=0)[1] == q) | (ROWS[k].aminmax().min < -2.5)
+
+
+def of_row_and_element(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    row = ROWS[q].softmax(0)
+    return (row[k] > 1 / 64) & (row.sum() * k > 3)
+
+
+def of_chosen_keys(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return (ROWS[q].topk(9).indices == k).any()
+
+
 def of_numbers(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
     return (q * k) % 7 < 3
 
 
+RULES = [of_keys, of_both, of_a_table, of_pairs, of_samples, of_heads, of_rows, of_rows_of_samples, of_sorted_rows]
+RULES += [of_row_and_element, of_chosen_keys, of_numbers]
+
+
 @pytest.mark.parametrize(
     ("rule", "is_tabulated"),
-    [(of_keys, True), (of_both, True), (of_a_table, True), (of_pairs, False), (of_samples, False), (of_numbers, False)],
+    [(rule, rule not in (of_pairs, of_chosen_keys, of_numbers)) for rule in RULES],
 )
 def test_which_rules_are_read_from_tables(rule: Rule, is_tabulated: bool) -> None:
     graph = trace(rule, GRID)
@@ -55,7 +86,7 @@ def test_which_rules_are_read_from_tables(rule: Rule, is_tabulated: bool) -> Non
     assert all(node.direct for node in graph.nodes) == (rule is of_numbers)
 
 
-@pytest.mark.parametrize("rule", [of_keys, of_both, of_a_table, of_pairs, of_samples, of_numbers])
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("lengths", [(40, 52), (33, 7), (1, 64)], ids=str)
 def test_lists_are_torchs(rule: Rule, lengths: tuple[int, int]) -> None:
     sizes = 2, 2, *lengths, "cpu", (8, 4)
@@ -88,3 +119,10 @@ def test_tables_are_made_where_they_have_fewer_positions_than_there_are_pairs(
     monkeypatch.setattr(analysis, "tabulated", recorded)
     analysis.analyse(of_keys, Grid(512, 512, (block, block)))
     assert bool(asked) == pays
+
+
+def test_what_is_too_large_for_a_table_is_evaluated_at_each_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LARGEST", 64 * 40 - 1)
+    for rule, fits in ((of_keys, True), (of_rows, False)):
+        graph = trace(rule, GRID)
+        assert (tabulated(graph, GRID) is not graph) == fits

@@ -50,6 +50,30 @@ def test_reflected_operands_are_in_written_order() -> None:
     assert (difference.operation, difference.arguments[0]) == ("sub", 5)
 
 
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda b, h, q, k: torch.max(q, k) < 5,
+        lambda b, h, q, k: q.max(k) < 5,
+        lambda b, h, q, k: torch.max(q, other=k) < 5,
+        lambda b, h, q, k: torch.maximum(q, k) < 5,
+    ],
+)
+def test_the_larger_of_two(rule: Callable[..., Any]) -> None:
+    assert [node.operation for node in graph_of(rule).nodes] == ["index", "index", "maximum", "lt"]
+
+
+def test_an_operation_that_returns_several_tensors_gives_a_tuple_of_its_kind() -> None:
+    def rule(b: Any, h: Any, q: Any, k: Any) -> Any:
+        values, indices = torch.stack([q, k]).sort()
+        parts = torch.stack([q, k]).unbind()
+        assert torch.stack([q, k]).topk(1).indices.shape == (1,)
+        return (values[0] + parts[1] < 5) & (indices[0] == 0)
+
+    names = [node.operation for node in graph_of(rule).nodes]
+    assert {"sort[0]", "sort[1]", "select"} <= set(names)
+
+
 def test_rounding_mode_names_the_operation() -> None:
     names = [
         node.operation
@@ -152,6 +176,9 @@ class Holder:
         (lambda b, h, q, k: q - k, r"returned torch\.int64"),
         (lambda b, h, q, k: q < TABLE, r"returned shape \(8,\)"),
         (lambda b, h, q, k: torch.rand(()) < 0.5, "draws random numbers"),
+        (lambda b, h, q, k: TABLE[TABLE.to(torch.uint8)[q]] > k, r"by torch\.uint8; convert it"),
+        (lambda b, h, q, k: TABLE[(q > k)] > 2, r"by torch\.bool; .* torch\.where"),
+        (lambda b, h, q, k: torch.stack([TABLE, TABLE])[q % 2, k / 2] > 2, r"by torch\.float32"),
     ],
 )
 def test_what_is_no_mask_mod_is_refused(rule: Any, message: str) -> None:
