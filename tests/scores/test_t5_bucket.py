@@ -54,6 +54,14 @@ def test_buckets_equal_the_float32_formula_of_the_published_code(side: int, max_
     assert buckets_of_distances(side, max_distance) == expected.tolist()
 
 
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_a_bucket_that_begins_at_the_farthest_distance(bidirectional: bool) -> None:
+    score = scores.T5Bucket(indices(6 if bidirectional else 3), bidirectional=bidirectional, max_distance=2)
+    assert [bucket(score, 9, 9 - distance) for distance in range(5)] == [0, 1, 2, 2, 2]
+    after = [bucket(score, 9, 9 + distance) for distance in range(5)]
+    assert after == ([0, 4, 5, 5, 5] if bidirectional else [0] * 5)
+
+
 def test_c30_decoding_with_an_offset_keeps_the_bias() -> None:
     score = scores.T5Bucket(torch.randn(2, 32), bidirectional=False)
     q, k, v = (torch.randn(1, 2, 150, 8) for _ in range(3))
