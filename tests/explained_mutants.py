@@ -70,8 +70,8 @@ EXPLAINED: dict[str, dict[str, str]] = {
         "buckets_of_distances: 0 -> -1 in ([], 0)": "at distance 0 the bucket rises until it is the right one, from "
         "below too",
         "_buckets: 0 -> -1 in before.flip(0)": "there is one axis",
-        "score_mod: 0 -> 1 in (kv_idx - q_idx + farthest).clamp(0, 2 * farthest)": "no case has a bucket that begins at "
-        "its farthest distance; tests/scores/test_t5_bucket.py has",
+        "score_mod: 0 -> 1 in (kv_idx - q_idx + farthest).clamp(0, 2 * farthest)": "no case has a bucket that begins "
+        "at its farthest distance; tests/scores/test_t5_bucket.py has",
         "_begins: bucket <= exact -> bucket < exact": "at bucket = exact there are no steps, and both ways of asking "
         "are whether distance >= exact",
     },

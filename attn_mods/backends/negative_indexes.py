@@ -14,13 +14,14 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
+import sympy  # type: ignore[import-untyped]  # it has no types
 import torch
 
 from attn_mods.backends.mending import is_mended, mended, tell_apart_what_is_kept
 
 TAG = "indexes mended by attn_mods"
 
-POSITIONS = frozenset({"b", "h", "m", "n"})
+ARGUMENTS = frozenset({"b", "h", "m", "n"})
 """What a rule's arguments but the score are called in the generators."""
 
 NEVER = frozenset({"abs", "square", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not"})
@@ -62,8 +63,9 @@ def _following_what_is_read(original: Callable[..., Any]) -> Callable[..., Any]:
     @mended
     def load(self: Any, name: str, index: Any) -> Any:
         value = original(self, name, index)
-        is_given = name in self.fixed_inputs
-        if name in POSITIONS if is_given else getattr(value, "dtype", None) in UNSIGNED:
+        is_unsigned = getattr(value, "dtype", None) in UNSIGNED
+        is_not_negative = name in ARGUMENTS if name in self.fixed_inputs else is_unsigned
+        if is_not_negative:
             _not_negative(self).add(str(value))
         return value
 
@@ -85,7 +87,9 @@ def _mending(original: Callable[..., Any], from_the_end: FromTheEnd) -> Callable
     @mended
     def indirect_indexing(self: Any, index: Any, size: Any, check: bool = True, wrap_neg: bool = True) -> Any:
         if wrap_neg and not isinstance(index, str) and not _is_not_negative(self, index):
-            index = from_the_end(self, index, self.kernel.kexpr(size))
+            # A size that changes is a symbol, which the kernel has another name for.
+            end = self.kernel.kexpr(self.kernel.rename_indexing(sympy.sympify(size)))
+            index = from_the_end(self, index, end)
         return original(self, index, size, check, wrap_neg)
 
     return indirect_indexing

@@ -35,7 +35,8 @@ class T5Bucket(Score):
             ``relative_attention_bias.weight`` in Transformers. -inf hides the keys of that bucket.
         bidirectional: True (encoder): the first half of the buckets is for keys at or before the query, the second
             half for keys after it. False (decoder): all are for keys before it, and keys after it share bucket 0.
-        max_distance: Distance from which on all keys share the last bucket, tokens; more than n // 2.
+        max_distance: Distance from which on all keys share the last bucket, tokens; more than n // 2. Every head takes
+            memory for the bias of each distance up to it.
 
     Raises:
         ValueError: Fewer than two buckets a direction, NaN or +inf in the table, max_distance too small or more than
@@ -92,15 +93,16 @@ class T5Bucket(Score):
     def score_mod(self, backend: str = "flex") -> ScoreMod:
         """One read per score, from a row per head that has the bias of every distance up to the farthest."""
         farthest, heads = self.max_distance, self.batch_and_heads()[1]
-        bias = realised(self.table[:, self._buckets()])
+        # In float32 before the rows are made, so that the gradients of a bucket are added up in it.
+        bias = realised(at_least_float32(self.table)[:, self._buckets()])
 
         def t5_bucket(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
             before = (q_idx - kv_idx).clamp(0, farthest)
-            return score + at_least_float32(bias[only_if_many(h, heads), before])
+            return score + bias[only_if_many(h, heads), before]
 
         def t5_bucket_bidirectional(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
             column = (kv_idx - q_idx + farthest).clamp(0, 2 * farthest)
-            return score + at_least_float32(bias[only_if_many(h, heads), column])
+            return score + bias[only_if_many(h, heads), column]
 
         return t5_bucket_bidirectional if self.bidirectional else t5_bucket
 

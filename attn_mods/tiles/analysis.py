@@ -124,11 +124,10 @@ def _settle(rule: Rule, grid: Grid, codes: Tensor, graph: Graph | None, reason: 
     with torch.no_grad():
         if graph is None:
             probe(rule, grid)
-        evaluated = graph
         if math.prod(grid.block_size) > SAMPLES * _SAMPLED_FROM:
-            evaluated = _to_evaluate(graph, grid, SAMPLES * left)
-            mixed, sampled = sample(rule, evaluated, listed)
-        settled[~mixed], scanned = _decide(rule, grid, graph, evaluated, listed.part(~mixed))
+            graph = _to_evaluate(graph, grid, SAMPLES * left)
+            mixed, sampled = sample(rule, graph, listed)
+        settled[~mixed], scanned = _decide(rule, grid, graph, listed.part(~mixed))
     codes.view(-1).index_copy_(0, unknown, settled)
     return Analysis(States(codes), codes.numel(), left, sampled, scanned, reason)
 
@@ -156,7 +155,7 @@ def _to_evaluate(graph: Graph | None, grid: Grid, pairs: int) -> Graph | None:
     return graph
 
 
-def _decide(rule: Rule, grid: Grid, graph: Graph | None, evaluated: Graph | None, tiles: Tiles) -> tuple[Tensor, int]:
+def _decide(rule: Rule, grid: Grid, graph: Graph | None, tiles: Tiles) -> tuple[Tensor, int]:
     """Codes of tiles, by the calculus on their parts and a scan of the undecided parts, and the positions scanned."""
     verdicts = Verdicts.open(len(tiles), grid.device)
     parts, number = tiles, torch.arange(len(tiles), device=grid.device)
@@ -164,7 +163,7 @@ def _decide(rule: Rule, grid: Grid, graph: Graph | None, evaluated: Graph | None
         # An error of the calculus leaves every part undecided; the scan raises it if it is the rule's own.
         with suppress(Exception):
             parts, number = undecided_parts(graph, grid, tiles, verdicts)
-    codes, scanned = scan(rule, _to_evaluate(evaluated, grid, parts.pairs()), parts)
+    codes, scanned = scan(rule, _to_evaluate(graph, grid, parts.pairs()), parts)
     verdicts.note(number, codes)
     return verdicts.codes(), scanned
 

@@ -86,8 +86,14 @@ def _index(call: Joint, index: Operand, size: int) -> _Index | None:
     """An index with negative values counted from the end, and everything clamped to the table.
 
     An index outside the table raises where torch evaluates it, so no claim is owed for it.
+
+    Raises:
+        IndexError: The index is a number outside the table, at every position then. The scan raises torch's own.
     """
     if isinstance(index, (int, Tensor)):
+        is_at_hand = isinstance(index, int) or index.device.type == "cpu"
+        if is_at_hand and not -size <= int(index) < size:
+            raise IndexError(f"index {int(index)} is out of bounds for an axis of {size}")
         value = torch.as_tensor(index, device=call.device).reshape(1, 1, 1, 1)
         interval = exactly(value, None)
     else:

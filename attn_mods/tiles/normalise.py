@@ -10,7 +10,7 @@ from torch import Tensor
 from attn_mods.tiles import operations
 from attn_mods.tiles.graph import Node, numbers_in, tensors_in
 from attn_mods.tiles.pointwise import look_up
-from attn_mods.tiles.rule import POSITIONS
+from attn_mods.tiles.rule import INDEX_DTYPES
 from attn_mods.tiles.values import fits
 
 _LARGER_OR_SMALLER = {"max": ("maximum", torch.maximum), "min": ("minimum", torch.minimum)}
@@ -63,9 +63,9 @@ def _normalise_getitem(
 def is_one_position(index: Any) -> bool:
     """Whether an index picks one element along an axis, whatever its value."""
     if isinstance(index, Node):
-        return index.shape == () and index.dtype in POSITIONS
+        return index.shape == () and index.dtype in INDEX_DTYPES
     if isinstance(index, Tensor):
-        return index.dim() == 0 and index.dtype in POSITIONS
+        return index.dim() == 0 and index.dtype in INDEX_DTYPES
     return isinstance(index, int) and not isinstance(index, bool)
 
 

@@ -14,7 +14,7 @@ from attn_mods.tiles.operations import DRAWS
 
 Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
-POSITIONS = (torch.int64, torch.int32)
+INDEX_DTYPES = (torch.int64, torch.int32)
 """Dtypes of positions in a tensor: torch takes uint8 and bool for masks, and refuses all others."""
 
 

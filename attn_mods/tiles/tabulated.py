@@ -60,9 +60,9 @@ class _Plan:
 def _plan(graph: Graph, fit: set[int]) -> _Plan:
     plan = _Plan()
     reached = {graph.root.number}
-    for node in reversed(graph.nodes):
+    for node in reversed(graph.nodes):  # a node comes before all that it is computed from
         source = _source_of_element(node)
-        if node.number in plan.readers:
+        if node.number in plan.readers:  # one that elements are picked of, by nodes that came before it
             plan.tables.append(node)
         if node.number not in reached:
             continue
@@ -95,7 +95,7 @@ def _fit_for_tables(graph: Graph, grid: Grid) -> set[int]:
 
 def _source_of_element(node: Node) -> Node | None:
     """What a node picks one element of at each position, if it does nothing else."""
-    if node.operation != "getitem" or node.keywords:
+    if node.operation != "getitem":
         return None
     source, index = node.arguments
     if not isinstance(source, Node) or not source.shape:

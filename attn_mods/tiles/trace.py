@@ -17,7 +17,7 @@ from attn_mods.tiles.normalise import is_direct, normalise
 from attn_mods.tiles.pointwise import SeveralResults, apply, look_up
 from attn_mods.tiles.precedence import warn_of_precedence
 from attn_mods.tiles.rule import (
-    POSITIONS,
+    INDEX_DTYPES,
     NoRandomNumbers,
     Rule,
     RuleError,
@@ -130,6 +130,9 @@ _forms: dict[tuple[Any, torch.dtype, _Kinds], _Form] = {}
 
 _SMALL = 1 << 31
 
+_MOST_RESULTS = 4
+"""Of one operation: each is a node of its own, which computes all of them."""
+
 
 def _kind(value: Any) -> Any:
     """The dtype of a symbol with one value a position, int for a small int, None for all else."""
@@ -240,7 +243,8 @@ class Recorder:
 
     def several(self, results: Any, operation: str, function: Any, *operands: Any) -> Any:
         """A symbol for each tensor that an operation returns, in a tuple of the same kind."""
-        if not isinstance(results, (tuple, list)) or not all(isinstance(result, Tensor) for result in results):
+        is_tuple = isinstance(results, (tuple, list)) and all(isinstance(result, Tensor) for result in results)
+        if not is_tuple or len(results) > _MOST_RESULTS:
             raise SeveralResults(operation, results)
         one_of = (functools.partial(_result, number, function) for number in range(len(results)))
         nodes = [self.node(f"{operation}[{number}]", called, *operands) for number, called in enumerate(one_of)]
@@ -250,7 +254,7 @@ class Recorder:
     def check_positions(self, index: Any) -> None:
         """Raise RuleError for values that are no positions, which torch takes for masks or not at all."""
         for symbol in _symbols_in(index):
-            if symbol.node.dtype not in POSITIONS:
+            if symbol.node.dtype not in INDEX_DTYPES:
                 raise indexes_with(self.label, symbol.node.dtype)
 
     def property(self, name: str, symbol: Symbol) -> Any:

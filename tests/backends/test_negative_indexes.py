@@ -34,7 +34,7 @@ def writer() -> Any:
 
     class Writer:
         fixed_inputs = ("score", "b", "h", "m", "n")
-        kernel = SimpleNamespace(kexpr=str)
+        kernel = SimpleNamespace(kexpr=str, rename_indexing=lambda size: size)
 
         def load(self, name: str, index: Any) -> Any:
             return Variable(index)
@@ -74,6 +74,7 @@ NEVER_NEGATIVE: dict[str, Index] = {
     "clamped": lambda ops, m, n: ops.minimum(ops.maximum(ops.sub(m, n), ops.constant(0, torch.int64)), "7"),
     "head or none": lambda ops, m, n: ops.mul(ops.read("h"), ops.constant(0, torch.int64)),
     "remainder": lambda ops, m, n: ops.remainder(ops.sub(m, n), "7"),
+    "bits of both": lambda ops, m, n: ops.bitwise_and(m, ops.sub(m, n)),
     "comparison": lambda ops, m, n: ops.to_dtype(ops.lt(m, n), torch.int64),
     "either": lambda ops, m, n: ops.where(ops.lt(m, n), m, ops.index_expr(sympy.Integer(3), torch.int64)),
     "unsigned": lambda ops, m, n: ops.to_dtype(ops.read("table", torch.uint8), torch.int32),
@@ -82,6 +83,11 @@ NEVER_NEGATIVE: dict[str, Index] = {
 MAY_BE_NEGATIVE: dict[str, Index] = {
     "difference": lambda ops, m, n: ops.sub(m, n),
     "of a table": lambda ops, m, n: ops.read("table"),
+    "of a table of that name": lambda ops, m, n: ops.read("captured n"),
+    "past": lambda ops, m, n: ops.add(m, ops.constant(-5, torch.int64)),
+    "shifted by a table": lambda ops, m, n: ops.add(m, ops.read("table")),
+    "bits of either": lambda ops, m, n: ops.bitwise_or(m, ops.sub(m, n)),
+    "overflown too": lambda ops, m, n: ops.to_dtype(ops.to_dtype(m, torch.int16), torch.int64),
     "capped": lambda ops, m, n: ops.minimum(ops.sub(m, n), ops.constant(7, torch.int64)),
     "clamped from -1": lambda ops, m, n: ops.maximum(ops.sub(m, n), ops.constant(-1, torch.int64)),
     "C remainder": lambda ops, m, n: ops.mod(ops.sub(m, n), "7"),
@@ -139,13 +145,15 @@ def test_the_generator_of_triton_kernels_writes_it() -> None:
             self.compute = importlib.import_module("torch._inductor.utils").IndentedBuffer()
             self.cse = common.CSE(name_prefix="tmp")
             self.current_node, self._load_mask, self.range_trees, self.kexpr = None, None, [], str
+            self.args = common.KernelArgs()
 
         def create_cse_var(self, *arguments: Any, **named: Any) -> Any:
             return triton.TritonCSEVariable(*arguments, **named)
 
     kernel = Kernel()
     V, ops, zero = virtualized.V, virtualized.ops, sympy.Integer(0)
-    graph = SimpleNamespace(get_current_device_or_throw=lambda: torch.device("cuda"))
+    sizes = SimpleNamespace(simplify=lambda size: size)
+    graph = SimpleNamespace(get_current_device_or_throw=lambda: torch.device("cuda"), sizevars=sizes)
     operations = common.CSEProxy(kernel, triton.TritonOverrides())
     with V.set_kernel_handler(kernel), V.set_graph_handler(graph), V.set_ops_handler(operations):
         made = selection.ModificationWrapper(kernel, 0, {"m": "q_idx", "n": "kv_idx"}, None)
@@ -153,6 +161,12 @@ def test_the_generator_of_triton_kernels_writes_it() -> None:
             query, key = made.load("m", zero), made.load("n", zero)
             ops.indirect_indexing(ops.abs(ops.sub(key, query)), SIZE)
             assert "where" not in kernel.compute.getvalue()
-            index = ops.indirect_indexing(ops.sub(key, query), SIZE)
-    *_, last = kernel.compute.getvalue().splitlines()
-    assert last == f"{index} = tl.where(tmp2 < 0, tmp2 + 8, tmp2)"
+            written = []
+            for size in (8, 2 * sympy.Symbol("s65", integer=True)):  # the second changes from call to call
+                index = ops.indirect_indexing(ops.sub(key, query), size)
+                written.append((str(index), kernel.compute.getvalue().splitlines()[-1]))
+    assert [line for _, line in written] == [
+        f"{written[0][0]} = tl.where(tmp2 < 0, tmp2 + 8, tmp2)",
+        f"{written[1][0]} = tl.where(tmp2 < 0, tmp2 + 2*ks0, tmp2)",
+    ]
+    assert kernel.args.sizevars == {sympy.Symbol("s65", integer=True): "ks0"}

@@ -45,6 +45,14 @@ def of_heads(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
     return ((STARTS[h] * (q >= STARTS)).max() ^ (STARTS * (k >= STARTS + h)).max() ^ b) % 5 < 2
 
 
+def of_samples_and_heads(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return (((STARTS[h] + b) * (q >= STARTS)).max() % 5 < 3) & (ROWS[k + b].softmax(0)[q] > h / 140)
+
+
+def of_parts_of_rows(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+    return torch.stack([ROWS[q], -ROWS[q]]).cumsum(1)[k % 2].max() > 4
+
+
 def of_rows(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
     return (ROWS[q].softmax(0)[k] > 1 / 64) & (ROWS[k].cumsum(0)[q - 60] > 0)
 
@@ -71,12 +79,12 @@ def of_numbers(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
 
 
 RULES = [of_keys, of_both, of_a_table, of_pairs, of_samples, of_heads, of_rows, of_rows_of_samples, of_sorted_rows]
-RULES += [of_row_and_element, of_chosen_keys, of_numbers]
+RULES += [of_row_and_element, of_samples_and_heads, of_parts_of_rows, of_chosen_keys, of_numbers]
 
 
 @pytest.mark.parametrize(
     ("rule", "is_tabulated"),
-    [(rule, rule not in (of_pairs, of_chosen_keys, of_numbers)) for rule in RULES],
+    [(rule, rule not in (of_pairs, of_parts_of_rows, of_chosen_keys, of_numbers)) for rule in RULES],
 )
 def test_which_rules_are_read_from_tables(rule: Rule, is_tabulated: bool) -> None:
     graph = trace(rule, GRID)
@@ -123,6 +131,6 @@ def test_tables_are_made_where_they_have_fewer_positions_than_there_are_pairs(
 
 def test_what_is_too_large_for_a_table_is_evaluated_at_each_pair(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LARGEST", 64 * 40 - 1)
-    for rule, fits in ((of_keys, True), (of_rows, False)):
+    for rule, fits in ((of_keys, True), (of_samples_and_heads, False), (of_rows, False)):
         graph = trace(rule, GRID)
         assert (tabulated(graph, GRID) is not graph) == fits

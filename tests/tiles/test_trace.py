@@ -74,6 +74,12 @@ def test_an_operation_that_returns_several_tensors_gives_a_tuple_of_its_kind() -
     assert {"sort[0]", "sort[1]", "select"} <= set(names)
 
 
+def test_many_results_are_not_followed() -> None:
+    table = torch.arange(64).view(8, 8)
+    analysis = analyse(lambda b, h, q, k: torch.stack(table[q].split(1)).sum() > 40 + k, GRID)
+    assert analysis.reason is not None and "split returns tuple" in analysis.reason
+
+
 def test_rounding_mode_names_the_operation() -> None:
     names = [
         node.operation
@@ -225,10 +231,12 @@ def test_the_rule_is_run_once_for_all_bands() -> None:
     ("rule", "error", "message"),
     [
         (lambda b, h, q, k: TABLE[q + 1] >= k, IndexError, "index 8 is out of bounds"),
+        (lambda b, h, q, k: torch.stack([FLAGS, FLAGS])[2, q], IndexError, "index 2 is out of bounds"),
+        (lambda b, h, q, k: torch.stack([FLAGS, FLAGS])[q % 2, torch.tensor(-9)], IndexError, "index -9 is out"),
         (lambda b, h, q, k: (q >= k) & (q.unheard_of > 2), AttributeError, "unheard_of"),
         (lambda b, h, q, k: (q // (1 - 1)) >= k, RuntimeError, "^ZeroDivisionError$"),
     ],
-    ids=["out of range", "no such attribute", "division by zero"],
+    ids=["out of range", "number out of range", "tensor out of range", "no such attribute", "division by zero"],
 )
 def test_the_rules_own_error_surfaces(rule: Callable[..., Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message) as raised:
