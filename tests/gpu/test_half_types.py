@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
 import attn_mods as am
 from attn_mods import Recipe, backends, masks, registry, scores
 from attn_mods.backend_checks import Problem, check_gradients, check_lse, check_output
 from attn_mods.backends import Needs, Shapes
 from attn_mods.backends.packages import installed
-from attn_mods.score import UserScore
+from attn_mods.score import ScoreMod, UserScore
 from attn_mods.user_rule import UserRule
 
 pytestmark = [
@@ -208,6 +209,22 @@ def test_rules_over_negative_numbers(name: str, backend: str) -> None:
     assert claims(backend, problem, Needs(input_gradients=True))
     rows = [check_output(name, backend, problem), check_gradients(name, backend, problem, parameters=False)]
     assert not [row for row in rows if row.outcome != "ok"], rows
+
+
+@pytest.mark.parametrize("backend", ["flex", "flex_flash"])
+def test_a_negative_index_of_a_table_whose_length_changes(backend: str) -> None:
+    skip_if_not_installed(backend)
+    for length in (300, 450, 512):  # the second compiles for any length
+        q, k, v = (torch.randn(1, 4, length, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+        problem = Problem(Recipe.of(UserScore(towards(torch.rand(2 * length, device="cuda")))), q, k, v, None)
+        name = f"{length} tokens"
+        rows = [check_output(name, backend, problem), check_gradients(name, backend, problem, parameters=False)]
+        assert not [row for row in rows if row.outcome != "ok"], rows
+
+
+def towards(table: Tensor) -> ScoreMod:
+    """A bias by key less query, which is negative before the query."""
+    return lambda score, b, h, q_idx, kv_idx: score + table[kv_idx - q_idx]
 
 
 @pytest.mark.parametrize(
