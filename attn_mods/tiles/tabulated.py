@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,12 +33,14 @@ def tabulated(graph: Graph, grid: Grid) -> Graph:
     if not all(node.direct for node in plan.left):
         return graph
     variables = {node.arguments[0]: node for node in graph.nodes if node.operation == "index"}
-    nodes = [*variables.values(), *plan.left]
+    nodes = {node.number: node for node in (*variables.values(), *plan.left)}
     for variable in (QUERY, KEY):
+        # 0 stands for a sample or head that nothing depends on: the table has one row for all.
+        position = [variables.get(each, 0) for each in (variable, BATCH, HEAD)]
         for node, table in _tables(graph, plan.tables, variable, grid):
-            position = variables[variable], *(variables.get(each, 0) for each in (BATCH, HEAD))
-            nodes += [_reading(each, table, grid.offset(variable), position) for each in plan.readers[node.number]]
-    return Graph(graph.root, tuple(sorted(nodes, key=lambda node: node.number)))
+            for reader in plan.readers[node.number]:
+                nodes[reader.number] = _reading(reader, table, grid.offset(variable), position)
+    return Graph(graph.root, tuple(nodes[number] for number in sorted(nodes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def _plan(graph: Graph, fit: set[int]) -> _Plan:
 
 
 def _fit_for_tables(graph: Graph, grid: Grid) -> set[int]:
-    """Numbers of nodes of one position alone that take more than arithmetic of numbers, and fit into a table."""
+    """Numbers of nodes of one position alone that broadcasting does not compute, and that fit into a table."""
     costly: set[int] = set()
     fit: set[int] = set()
     for node in graph.nodes:
@@ -121,7 +123,7 @@ def _tables(graph: Graph, nodes: list[Node], variable: int, grid: Grid) -> Itera
         yield node, torch.cat([part[node.number] for part in parts], axis).squeeze(other)
 
 
-def _reading(node: Node, table: Tensor, first: int, position: tuple[Any, ...]) -> Node:
+def _reading(node: Node, table: Tensor, first: int, position: Sequence[Node | int]) -> Node:
     """A node as a look-up in a table, of itself or of what it picks an element of."""
     samples, heads, length = table.shape[:3]
     strides = length * heads if samples > 1 else 0, length if heads > 1 else 0
