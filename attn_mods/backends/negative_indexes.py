@@ -10,6 +10,7 @@ and at what a clamp, an absolute value or a remainder makes of any number.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -45,6 +46,11 @@ FromTheEnd = Callable[[Any, Any, str], Any]
 @torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]  # at trace time too, outside of the graph
 def mend_triton_kernels() -> None:
     """Mend the generator of Triton kernels."""
+    _mend_once()
+
+
+@functools.cache  # every call of attention asks
+def _mend_once() -> None:
     importlib.import_module("torch._inductor.compile_fx")  # the compiler's modules cannot be imported in any order
     mend_indexes(importlib.import_module("torch._inductor.select_algorithm").ModificationWrapper, _in_triton)
     tell_apart_what_is_kept(TAG)

@@ -74,8 +74,7 @@ class _Part:
         for axis, (index, box) in enumerate(zip(indices, ranges, strict=True)):
             fixed.append(index if isinstance(index, int) else None)
             if isinstance(index, int):
-                size = table.shape[axis]
-                view = view.narrow(axis, min(max(index + size * (index < 0), 0), size - 1), 1)
+                view = view.narrow(axis, index % table.shape[axis], 1)
                 first = torch.zeros_like(box.low)
                 box = _Index(first, first, True)
             left.append(box)

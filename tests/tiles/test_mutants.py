@@ -183,7 +183,7 @@ MUTANTS: dict[str, Mutant] = {
         "reduced(value.every, torch.any)",
         {"tiles.calculus._COARSE_FROM": 0, "tiles.calculus._COARSE": 2},
     ),
-    "the first of several tables": Mutant("tiles.lookup", "index + size * (index < 0), 0", "0, 0"),
+    "the first of several tables": Mutant("tiles.lookup", "index % table.shape[axis], 1", "0, 1"),
     "the larger for the smaller": Mutant("tiles.normalise", '("minimum", torch.minimum)', '("maximum", torch.maximum)'),
     # sampling and scanning
     "one kept sample proves mixed": Mutant("tiles.scanning", "kept.any(1) & ~kept.all(1)", "kept.any(1)"),
