@@ -12,7 +12,7 @@ from torch import Tensor
 import attn_mods as am
 from attn_mods import Recipe, backends, masks, registry, scores
 from attn_mods.backend_checks import Problem, check_gradients, check_lse, check_output
-from attn_mods.backends import Needs, Shapes, flex
+from attn_mods.backends import Needs, Shapes
 from attn_mods.backends.packages import installed
 from attn_mods.score import ScoreMod, UserScore
 from attn_mods.user_rule import UserRule
@@ -202,9 +202,8 @@ def rules_over_negative_numbers() -> dict[str, UserRule | UserScore]:
 
 @pytest.mark.parametrize("backend", ["flex", "flex_flash"])
 @pytest.mark.parametrize("name", ["table", "table by table", "mask by table", "remainder", "quotient"])
-def test_rules_over_negative_numbers(name: str, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_over_negative_numbers(name: str, backend: str) -> None:
     skip_if_not_installed(backend)
-    monkeypatch.setattr(flex, "TUNED_MODE", None)  # what an index is does not depend on the sizes of tiles
     q, k, v = (torch.randn(1, 4, LENGTH, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     problem = Problem(Recipe.of(rules_over_negative_numbers()[name]), q, k, v, None)
     assert claims(backend, problem, Needs(input_gradients=True))
@@ -213,9 +212,8 @@ def test_rules_over_negative_numbers(name: str, backend: str, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("backend", ["flex", "flex_flash"])
-def test_a_negative_index_of_a_table_whose_length_changes(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_negative_index_of_a_table_whose_length_changes(backend: str) -> None:
     skip_if_not_installed(backend)
-    monkeypatch.setattr(flex, "TUNED_MODE", None)
     for length in (300, 450, 512):  # the second compiles for any length
         q, k, v = (torch.randn(1, 4, length, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
         problem = Problem(Recipe.of(UserScore(towards(torch.rand(2 * length, device="cuda")))), q, k, v, None)
