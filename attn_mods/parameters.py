@@ -158,13 +158,7 @@ class Parameterised:
 
     def integers(self) -> list[int]:
         """The integers this depends on, in the order of the fields; those of parts in their place."""
-        found: list[int] = []
-        for _, value in self._fields():
-            if isinstance(value, Parameterised):
-                found.extend(value.integers())
-            elif _is_integer(value):
-                found.append(value)
-        return found
+        return [number for _, value in self._fields() for number in _integers_in(value)]
 
     def structure(self) -> str:
         """Classes and static fields as text, without the values of ``tensors()`` and ``integers()``.
@@ -174,33 +168,44 @@ class Parameterised:
         return repr(self._structure())
 
     def _structure(self) -> tuple[Any, ...]:
-        values: list[Any] = []
-        for name, value in self._fields():
-            if isinstance(value, Tensor):
-                values.append((name, "tensor", None))
-            elif isinstance(value, Parameterised):
-                values.append((name, "part", value._structure()))
-            elif _is_integer(value):
-                values.append((name, "integer", None))
-            elif isinstance(value, torch.dtype):
-                values.append((name, "dtype", str(value).removeprefix("torch.")))
-            elif isinstance(value, float):
-                values.append((name, "float", str(value)))
-            elif isinstance(value, (*STATIC_TYPES, tuple)):
-                values.append((name, "static", value))
-            else:
-                checks.fail(
-                    type(self).__name__,
-                    f"the field {name} must be a number, a text, a tuple or a tensor to be described as text",
-                    checks.describe(value),
-                    "build its block_mask outside of the compiled function and pass it in",
-                    TypeError,
-                )
-        return (f"{type(self).__module__}.{type(self).__qualname__}", tuple(values))
+        values = tuple((name, *self._described(name, value)) for name, value in self._fields())
+        return (f"{type(self).__module__}.{type(self).__qualname__}", values)
+
+    def _described(self, field: str, value: object) -> tuple[str, Any]:
+        """What kind of value it is, and the value if it is static."""
+        if isinstance(value, Tensor):
+            return "tensor", None
+        if isinstance(value, Parameterised):
+            return "part", value._structure()
+        if isinstance(value, tuple):
+            return "tuple", tuple(self._described(field, each) for each in value)
+        if _is_integer(value):
+            return "integer", None
+        if isinstance(value, torch.dtype):
+            return "dtype", str(value).removeprefix("torch.")
+        if isinstance(value, float):
+            return "float", str(value)
+        if isinstance(value, STATIC_TYPES):
+            return "static", value
+        checks.fail(
+            type(self).__name__,
+            f"the field {field} must be a number, a text, a tuple or a tensor to be described as text",
+            checks.describe(value),
+            "build its block_mask outside of the compiled function and pass it in",
+            TypeError,
+        )
 
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool)
+
+
+def _integers_in(value: Any) -> list[int]:
+    if isinstance(value, Parameterised):
+        return value.integers()
+    if isinstance(value, tuple):
+        return [number for each in value for number in _integers_in(each)]
+    return [value] if _is_integer(value) else []
 
 
 def from_structure(structure: str, tensors: Sequence[Tensor], integers: Sequence[int]) -> Parameterised:
@@ -210,16 +215,19 @@ def from_structure(structure: str, tensors: Sequence[Tensor], integers: Sequence
 
 def _restore(structure: tuple[Any, ...], tensors: Iterator[Tensor], integers: Iterator[int]) -> Parameterised:
     class_name, values = structure
-    restored: dict[str, Any] = {}
-    for name, kind, value in values:
-        if kind == "tensor":
-            restored[name] = next(tensors)
-        elif kind == "integer":
-            restored[name] = next(integers)
-        elif kind == "part":
-            restored[name] = _restore(value, tensors, integers)
-        elif kind == "float":
-            restored[name] = float(value)
-        else:
-            restored[name] = getattr(torch, value) if kind == "dtype" else value
+    restored = {name: _value(kind, value, tensors, integers) for name, kind, value in values}
     return Parameterised._classes[class_name](**restored)
+
+
+def _value(kind: str, value: Any, tensors: Iterator[Tensor], integers: Iterator[int]) -> Any:
+    if kind == "tensor":
+        return next(tensors)
+    if kind == "integer":
+        return next(integers)
+    if kind == "part":
+        return _restore(value, tensors, integers)
+    if kind == "tuple":
+        return tuple(_value(kind, inner, tensors, integers) for kind, inner in value)
+    if kind == "float":
+        return float(value)
+    return getattr(torch, value) if kind == "dtype" else value

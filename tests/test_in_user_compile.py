@@ -15,6 +15,7 @@ from attn_mods import Recipe, masks, registry, scores
 from attn_mods.backends.block_mask_cache import block_mask_for, block_mask_in_graph
 from attn_mods.mask import Mask
 from attn_mods.parameters import from_structure
+from attn_mods.score import Score
 from tests.attention_inputs import inputs
 
 Arguments = dict[str, Any]
@@ -79,15 +80,46 @@ def test_everything_at_once() -> None:
     assert_layer(compiled, inputs(140), Recipe(mask, score, sink=torch.randn(4), scale=0.2), backend="flex")
 
 
+# Their numbers are written into the rule as text, which Dynamo has no other way to do than outside of a graph if they
+# change.
+OF_ONE_FLOAT = {"softcap", "log_n_scale"}
+
+
 @pytest.mark.parametrize("name", am.names(kind="mask") + am.names(kind="score"))
+@torch._dynamo.config.patch(recompile_limit=16)
 def test_every_entry_is_traced(name: str) -> None:
-    case = registry.info(name).cases["tiny"]
-    q_len, kv_len = (case.lengths or ((45, 45),))[-1]
-    part = case.make(q_len, kv_len, "cpu")
-    batch, heads = Recipe.of(part).batch_and_heads()
-    tensors = inputs(q_len, kv_len, batch=batch, heads=max(heads, 2), key_heads=1, head_dim=8)
-    offset = None if q_len == kv_len else 0
-    assert_layer(traced(layer), tensors, part, q_offset=offset, backend="flex")
+    compiled = traced(layer)
+    for case in registry.info(name).cases.values():  # by one function, in which what differs becomes a symbol
+        if name in OF_ONE_FLOAT:
+            torch._dynamo.reset()
+        q_len, kv_len = (case.lengths or ((45, 45),))[-1]
+        part = case.make(q_len, kv_len, "cpu")
+        batch, heads = Recipe.of(part).batch_and_heads()
+        tensors = inputs(q_len, kv_len, batch=batch, heads=max(heads, 2), key_heads=1, head_dim=8)
+        offset = None if q_len == kv_len else 0
+        assert_layer(compiled, tensors, part, q_offset=offset, backend="flex")
+
+
+def bucket_table(buckets: int, max_distance: int) -> scores.T5Bucket:
+    return scores.T5Bucket(torch.randn(2, buckets), bidirectional=False, max_distance=max_distance)
+
+
+@pytest.mark.parametrize(
+    "recipes",
+    [
+        [bucket_table(32, 64), bucket_table(32, 128), bucket_table(16, 128)],
+        [scores.RelativeBiasTable(torch.randn(2, columns)) for columns in (5, 91, 21)],
+        [scores.RelativeBiasTable(torch.randn(heads, 9)) for heads in (2, 3)],
+        [scores.PairBias(torch.randn(1, heads, 45, 45)) for heads in (2, 3)],
+        [scores.PairBias(torch.randn(1, 45, 45, 2).permute(0, 3, 1, 2))],
+    ],
+    ids=["t5_bucket", "relative_bias_table", "heads", "heads of pair_bias", "permuted pair_bias"],
+)
+def test_tables_of_other_sizes(recipes: list[Score]) -> None:
+    compiled = torch.compile(layer, fullgraph=True)
+    for recipe in recipes:
+        heads = recipe.batch_and_heads()[1]
+        assert_layer(compiled, inputs(45, heads=heads, key_heads=heads), recipe, backend="flex")
 
 
 @pytest.mark.parametrize(

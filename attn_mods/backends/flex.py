@@ -22,6 +22,7 @@ from torch.nn.attention.flex_attention import BlockMask
 from attn_mods.backends.base import Backend, Call, Needs, Reason, Runner, Shapes
 from attn_mods.backends.block_mask_cache import block_mask_for, block_mask_in_graph, holds_function, of_any_length
 from attn_mods.backends.cpu_kernel import mend_cpu_kernel
+from attn_mods.backends.default_stages import mend_default_stages
 from attn_mods.backends.negative_indexes import mend_triton_kernels
 from attn_mods.backends.plan import Plan, call_flex, plan_for, run_plan
 from attn_mods.backends.sink_key import ScoreWithSinkKey, with_sink_key
@@ -130,8 +131,10 @@ class Flex(Backend):
         if q.device.type == "cpu":
             # The CPU kernel (torch 2.13) reads views made in the same graph as if they began at their storage.
             q, k, v = (realised(tensor) for tensor in (q, k, v))
+            recipe = _contiguous(recipe)
         else:
             mend_triton_kernels()
+            mend_default_stages()
         block_mask = _block_mask(call)
         return_lse = needs.lse or recipe.sink is not None
         score_mod = None if recipe.score is None else _score_mod(recipe.score, self.form(q, return_lse))
@@ -190,6 +193,12 @@ class _Last:
         """Whether it serves these lists and this rule."""
         lists = None if self.lists is None else self.lists()
         return lists is block_mask and score_mod is self.score_mod
+
+
+def _contiguous(recipe: Recipe) -> Recipe:
+    """The same with copies of tensors that are not: the CPU kernel (torch 2.13) has none made where they are read."""
+    scattered = {name: realised(each) for name, each in recipe.tensors().items() if not each.is_contiguous()}
+    return recipe.with_tensors(scattered) if scattered else recipe
 
 
 def _cpu_limits(needs: Needs) -> Reason | None:

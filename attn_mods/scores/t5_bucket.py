@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from attn_mods import checks
-from attn_mods.captured_tables import at_least_float32, only_if_many
+from attn_mods.captured_tables import at_least_float32, fixed, only_if_many
 from attn_mods.entry import Case, Entry, Model, Paper
 from attn_mods.realised import realised
 from attn_mods.score import Score, ScoreMod
@@ -126,8 +126,8 @@ class T5Bucket(Score):
 
     def _buckets(self) -> Tensor:
         """The bucket of j - i from -max_distance to max_distance; of one direction, of i - j from 0."""
-        side = self._side()
-        before = torch.tensor(buckets_of_distances(side, self.max_distance), device=self.table.device)
+        side = fixed(self._side())
+        before = torch.tensor(buckets_of_distances(side, fixed(self.max_distance)), device=self.table.device)
         return torch.cat([before.flip(0), before[1:] + side]) if self.bidirectional else before
 
     def _side(self) -> int:
