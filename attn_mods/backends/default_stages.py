@@ -44,9 +44,9 @@ def _that_fit(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
     def configs(self: Any, head_dim: int, dtype: torch.dtype, device_type: str | None = "cuda") -> list[Any]:
         found = original(self, head_dim, dtype, device_type)
         room = shared_memory() if device_type == "cuda" else None
-        if len(found) > 1 or room is None:
-            return found
         node = compiler.current_node
+        if len(found) != 1 or room is None or node.target is not torch.ops.higher_order.flex_attention:
+            return found
         return [stages_that_fit(found[0], node.args[OPTIONS], head_dim, dtype, bytes_read_at_pairs(node), room)]
 
     return configs

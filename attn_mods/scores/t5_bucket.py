@@ -92,7 +92,7 @@ class T5Bucket(Score):
 
     def score_mod(self, backend: str = "flex") -> ScoreMod:
         """One read per score, from a row per head that has the bias of every distance up to the farthest."""
-        farthest, heads = self.max_distance, self.batch_and_heads()[1]
+        farthest, heads = fixed(self.max_distance), self.batch_and_heads()[1]
         # In float32 before the rows are made, so that the gradients of a bucket are added up in it.
         bias = realised(at_least_float32(self.table)[:, self._buckets()])
 

@@ -38,7 +38,10 @@ def flex_attention_node(score: Callable[..., Tensor], mask: Callable[..., Tensor
         graphs = {"score": make_fx(score)(torch.tensor(0.5), *positions), "mask": make_fx(mask)(*positions)}
     rules = SimpleNamespace(target="score"), SimpleNamespace(target="mask")
     arguments = (None, None, None, rules[0], (None, rules[1]), 0.1, options, (), ())
-    return SimpleNamespace(args=arguments, graph=SimpleNamespace(owning_module=SimpleNamespace(**graphs)))
+    target = torch.ops.higher_order.flex_attention
+    return SimpleNamespace(
+        args=arguments, graph=SimpleNamespace(owning_module=SimpleNamespace(**graphs)), target=target
+    )
 
 
 def everything(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
