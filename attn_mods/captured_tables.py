@@ -28,14 +28,6 @@ def only_if_many(index: Tensor, size: int) -> Tensor:
     return index if size > 1 else index * 0
 
 
-def fixed(number: int) -> int:
-    """The number as a plain int; a compiler that traces compiles again for another.
-
-    A number that changed between calls is a symbol there, whose arithmetic (torch 2.13) is not that of large ints.
-    """
-    return len(range(number))
-
-
 def inside(index: Tensor, size: int) -> Tensor:
     """The index, moved to the nearest end if it is outside of 0 to size - 1.
 

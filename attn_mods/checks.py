@@ -203,8 +203,7 @@ def learnable(
     """A float tensor that may be trained, with one of ``ndim`` dimensions; a 0-d one is taken as one element.
 
     Kernels have no gradient for a captured 0-d tensor. Its values are read by one synchronisation, unless a compiler
-    traces or it is on the meta device. A user's torch.compile is told that its first two dimensions (samples, heads,
-    buckets) do not change: it compiles again for others.
+    traces or it is on the meta device.
 
     Args:
         name: Entry named in messages.
@@ -219,12 +218,7 @@ def learnable(
     if checked.numel() == 0:
         fail(name, f"{field} must not be empty", describe(checked), remedy)
     finite(name, field, checked, remedy, hides, maximum)
-    learnt: Tensor = torch.atleast_1d(checked)  # type: ignore[no-untyped-call]  # torch's has no types
-    if not torch.compiler.is_compiling():
-        # torch's generators (2.11, 2.13) have no arithmetic on a captured size that changes, and none of flex_attention
-        # takes a captured size of which it turns out that it does not change, as the number of heads does not.
-        torch._dynamo.mark_static(learnt, list(range(min(learnt.dim(), 2))))
-    return learnt
+    return torch.atleast_1d(checked)  # type: ignore[no-any-return, no-untyped-call]  # a tensor; torch's has no types
 
 
 def finite(name: str, field: str, value: Tensor, remedy: str, hides: bool = False, maximum: float = math.inf) -> None:

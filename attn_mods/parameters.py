@@ -177,7 +177,7 @@ class Parameterised:
             return "tensor", None
         if isinstance(value, Parameterised):
             return "part", value._structure()
-        if isinstance(value, tuple):
+        if isinstance(value, tuple) and not any(isinstance(each, (Tensor, Parameterised)) for each in value):
             return "tuple", tuple(self._described(field, each) for each in value)
         if _is_integer(value):
             return "integer", None
@@ -227,7 +227,7 @@ def _value(kind: str, value: Any, tensors: Iterator[Tensor], integers: Iterator[
     if kind == "part":
         return _restore(value, tensors, integers)
     if kind == "tuple":
-        return tuple(_value(kind, inner, tensors, integers) for kind, inner in value)
+        return tuple(_value(item, inner, tensors, integers) for item, inner in value)
     if kind == "float":
         return float(value)
     return getattr(torch, value) if kind == "dtype" else value

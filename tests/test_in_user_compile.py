@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -112,14 +112,50 @@ def bucket_table(buckets: int, max_distance: int) -> scores.T5Bucket:
         [scores.RelativeBiasTable(torch.randn(heads, 9)) for heads in (2, 3)],
         [scores.PairBias(torch.randn(1, heads, 45, 45)) for heads in (2, 3)],
         [scores.PairBias(torch.randn(1, 45, 45, 2).permute(0, 3, 1, 2))],
+        [masks.SlidingTile((9, 5), (3, 1), kernel) for kernel in ((1, 3), (3, 1))],
+        [masks.Area(45, 3), masks.Area(45, 5)],
     ],
-    ids=["t5_bucket", "relative_bias_table", "heads", "heads of pair_bias", "permuted pair_bias"],
+    ids=["t5_bucket", "relative_bias_table", "heads", "heads of pair_bias", "permuted", "sliding_tile", "area"],
 )
-def test_tables_of_other_sizes(recipes: list[Score]) -> None:
+def test_tables_of_other_sizes_and_other_numbers(recipes: list[Score | Mask]) -> None:
     compiled = torch.compile(layer, fullgraph=True)
     for recipe in recipes:
-        heads = recipe.batch_and_heads()[1]
+        heads = max(recipe.batch_and_heads()[1], 2)
         assert_layer(compiled, inputs(45, heads=heads, key_heads=heads), recipe, backend="flex")
+
+
+def test_tables_of_any_number_of_samples() -> None:
+    compiled = traced(layer)
+    before = counters["stats"]["unique_graphs"]
+    for batch in (2, 3, 5, 4):
+        gates = scores.Forgetting(-torch.rand(batch, 2, 45))
+        assert_layer(compiled, inputs(45, batch=batch, heads=2, key_heads=2), gates, backend="flex")
+    assert counters["stats"]["unique_graphs"] - before == 2
+
+
+IN_THE_GRAPH: dict[str, tuple[Callable[[Tensor], Score], list[tuple[int, ...]]]] = {
+    "head_bias": (lambda table: scores.HeadBias(table * 2), [(2,)]),
+    "alibi": (lambda table: scores.Alibi(slopes=table.exp()), [(2,)]),
+    "pair_bias": (lambda table: scores.PairBias(table * 2), [(1, 2, 45, 45)]),
+    "relative_bias_table": (lambda table: scores.RelativeBiasTable(table * 2), [(2, 9), (2, 21)]),
+    "view of t5_bucket": (lambda table: scores.T5Bucket(table.T), [(32, 2)]),
+}
+
+
+@pytest.mark.parametrize("name", IN_THE_GRAPH)
+def test_tables_computed_in_the_graph(name: str) -> None:
+    make, shapes = IN_THE_GRAPH[name]
+
+    def layer(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
+        return am.attention(q, k, v, make(table), backend="flex")
+
+    compiled = torch.compile(layer, fullgraph=True)
+    q, k, v = inputs(45, heads=2, key_heads=2)
+    for shape in shapes:
+        table = torch.randn(shape)
+        with torch.no_grad():
+            expected = am.reference(q, k, v, make(table))
+            torch.testing.assert_close(compiled(q, k, v, table).double(), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

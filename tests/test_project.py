@@ -22,7 +22,7 @@ LONGEST_ENTRY = 200
 
 # What may import what: a module or subpackage imports only from lines above its own, and within its own subpackage.
 LAYERS = (
-    {"approximate_tanh", "captured_tables", "checks", "entry", "evaluation", "function_state", "realised"},
+    {"approximate_tanh", "captured_tables", "checks", "entry", "evaluation", "function_state", "realised", "symbols"},
     {"band", "documents", "parameters", "per_axis", "provenance"},
     {"kernels", "structure_facts"},
     {"tiles"},

@@ -3,7 +3,8 @@
 Inside a user's torch.compile in its default mode the Triton kernel of flex_attention has one choice of tiles, by dtype
 and head dim, whatever the rule reads. What is read from a tensor at each pair of positions takes a tile of shared
 memory for every stage: with a table of float32, head dim 64 and a half type an H100 is asked for 245,760 bytes of its
-232,448 (seen in 2.11), and nothing compiles. A tuned kernel has smaller tiles among its choices.
+232,448 (seen in 2.11), and nothing compiles. A tuned kernel has smaller tiles among its choices,
+and the backward kernel of head dim 128 fits with such a table, with the same tiles as for smaller head dims.
 """
 
 from __future__ import annotations
@@ -54,13 +55,16 @@ def _that_fit(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
 
 def shared_memory() -> int | None:
     """Bytes that a kernel may have of it on the current card; None where it does not say."""
-    return getattr(torch.cuda.get_device_properties(), "shared_memory_per_block_optin", None)
+    return getattr(torch.cuda.get_device_properties(), "shared_memory_per_block_optin", None) or None
 
 
 def stages_that_fit(
     config: Any, options: dict[str, Any], head_dim: int, dtype: torch.dtype, read_at_pairs: int, room: int
 ) -> Any:
-    """The choice of tiles with the most stages, up to its own, for which ``room`` bytes are certainly enough."""
+    """The choice of tiles with as many stages, up to its own, as fit into ``room`` bytes, but for one at least.
+
+    What a stage takes is taken from above: a tile of all that is read, of keys and of values.
+    """
     rows, columns = (
         options.get(f"fwd_{name}", options.get(name, own))
         for name, own in (("BLOCK_M", config.block_m), ("BLOCK_N", config.block_n))

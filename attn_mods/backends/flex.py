@@ -32,6 +32,7 @@ from attn_mods.function_state import kernel_signature
 from attn_mods.realised import realised
 from attn_mods.recipe import Recipe
 from attn_mods.score import Score, ScoreMod
+from attn_mods.symbols import fixed
 
 DEVICES = ("cpu", "cuda", "xpu")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -131,13 +132,13 @@ class Flex(Backend):
         if q.device.type == "cpu":
             # The CPU kernel (torch 2.13) reads views made in the same graph as if they began at their storage.
             q, k, v = (realised(tensor) for tensor in (q, k, v))
-            recipe = _contiguous(recipe)
         else:
             mend_triton_kernels()
             mend_default_stages()
         block_mask = _block_mask(call)
         return_lse = needs.lse or recipe.sink is not None
-        score_mod = None if recipe.score is None else _score_mod(recipe.score, self.form(q, return_lse))
+        score = None if recipe.score is None else _readable(recipe.score, q.device)
+        score_mod = None if score is None else _score_mod(score, self.form(q, return_lse))
         options = self.kernel_options(call, block_mask)
         out, lse = call_flex(q, k, v, score_mod, block_mask, recipe.scale, return_lse, options)
         if out.device.type == "cpu":
@@ -195,10 +196,22 @@ class _Last:
         return lists is block_mask and score_mod is self.score_mod
 
 
-def _contiguous(recipe: Recipe) -> Recipe:
-    """The same with copies of tensors that are not: the CPU kernel (torch 2.13) has none made where they are read."""
-    scattered = {name: realised(each) for name, each in recipe.tensors().items() if not each.is_contiguous()}
-    return recipe.with_tensors(scattered) if scattered else recipe
+def _readable(score: Score, device: torch.device) -> Score:
+    """The same with tensors that a kernel can read in a graph which a user's compiler traces.
+
+    No kernel is generated (torch 2.11, 2.13) for a size that first is a symbol and then is not, as that of heads; nor
+    on a CPU for a tensor that the graph computes and has not stored.
+    """
+    plain = {name: tensor.reshape(_sizes(tensor)) for name, tensor in score.tensors().items()}
+    if device.type == "cpu":
+        plain = {name: realised(tensor) for name, tensor in plain.items()}
+    return score.with_tensors(plain)
+
+
+def _sizes(tensor: Tensor) -> list[int]:
+    """Plain ints for heads and the columns of a table [H, n]; samples and lengths [B, H, ...] may be symbols."""
+    few = tensor.dim() <= 2
+    return [fixed(size) if few or axis == 1 else size for axis, size in enumerate(tensor.shape)]
 
 
 def _cpu_limits(needs: Needs) -> Reason | None:

@@ -18,6 +18,7 @@ from attn_mods.band import Band
 from attn_mods.entry import Case, Entry, Model, Paper
 from attn_mods.mask import Mask, MaskMod
 from attn_mods.masks._canvas import check_total
+from attn_mods.symbols import fixed
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +83,7 @@ class Area(Mask):
 
     def mask_mod(self) -> MaskMod:
         """The rule of equal quotients."""
-        size = self.tokens // self.area
+        size = fixed(self.tokens // self.area)
 
         def area(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
             return q_idx // size == kv_idx // size

@@ -20,6 +20,7 @@ from attn_mods import checks
 from attn_mods.entry import Case, Entry, Model, Paper
 from attn_mods.mask import Mask, MaskMod
 from attn_mods.masks import _canvas
+from attn_mods.symbols import fixed
 
 EvenKernel = Literal["symmetric", "left"]
 
@@ -145,7 +146,9 @@ class SlidingTile(Mask):
 
     def mask_mod(self) -> MaskMod:
         """The rule on every axis of tiles, and text."""
-        tiles, windows, tile_tokens, video = self.tiles, self._windows(), prod(self.tile), prod(self.canvas)
+        tiles = tuple(fixed(count) for count in self.tiles)
+        windows = [tuple(fixed(number) for number in window) for window in self._windows()]
+        tile_tokens, video = fixed(prod(self.tile)), fixed(prod(self.canvas))
         has_text = bool(self.text)
 
         def sliding_tile(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from attn_mods import checks
-from attn_mods.captured_tables import at_least_float32, fixed, only_if_many
+from attn_mods.captured_tables import at_least_float32, only_if_many
 from attn_mods.entry import Case, Entry, Model, Paper
 from attn_mods.realised import realised
 from attn_mods.score import Score, ScoreMod
+from attn_mods.symbols import fixed
 
 FARTHEST = 2**20
 """Largest max_distance: a row per head has the bias of every distance up to it."""
