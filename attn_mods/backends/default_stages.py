@@ -1,10 +1,9 @@
 """Fewer stages of pipelining where those of torch's one choice of tiles do not fit into a card.
 
-Inside a user's torch.compile in its default mode the Triton kernel of flex_attention has one choice of tiles, by dtype
-and head dim, whatever the rule reads. What is read from a tensor at each pair of positions takes a tile of shared
+Inside a user's torch.compile in its default mode the Triton kernels of flex_attention have one choice of tiles each, by
+dtype and head dim, whatever the rules read. What is read from a tensor at each pair of positions takes a tile of shared
 memory for every stage: with a table of float32, head dim 64 and a half type an H100 is asked for 245,760 bytes of its
-232,448 (seen in 2.11), and nothing compiles. A tuned kernel has smaller tiles among its choices,
-and the backward kernel of head dim 128 fits with such a table, with the same tiles as for smaller head dims.
+232,448 (seen in 2.11), and nothing compiles. Tuned kernels have smaller tiles among their choices.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -20,13 +19,77 @@ from torch.fx import Graph, Node
 
 from attn_mods.backends.mending import is_mended, mended
 
-SCORE, LISTS, OPTIONS = 3, 4, 6
-"""Places among the arguments of flex_attention in the compiler's graph; the mask's rule ends the lists."""
+Sizes = Callable[[str], int]
+"""The size of a tile by the name of its option, which the choice of tiles has in lower case."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One of the two: what chooses its tiles, its operator, and where that has the rules and the options.
+
+    Args:
+        choice: The method of torch's choices.
+        operator: What the compiler's graph calls.
+        score: Place of the score's rule among its arguments.
+        lists: Place of the lists, whose last is the mask's rule.
+        options: Place of the kernel options.
+        prefix: Of options that are for this kernel alone.
+        shared: ``shared(tile, row, read, stages)`` are the bytes it takes, of rows of q, k and v of ``row`` bytes and
+            ``read`` bytes at each pair, of which the stage that is at work needs no tile.
+    """
+
+    choice: str
+    operator: Any
+    score: int
+    lists: int
+    options: int
+    prefix: str
+    shared: Callable[[Sizes, int, int, int], int]
+
+
+def shared_forward(tile: Sizes, row: int, read: int, stages: int) -> int:
+    """What is read, k and v in stages, and q."""
+    rows, columns = tile("BLOCK_M"), tile("BLOCK_N")
+    return (stages - 1) * rows * columns * read + (2 * stages * columns + rows) * row
+
+
+def shared_backward(tile: Sizes, row: int, read: int, stages: int) -> int:
+    """The more of two loops.
+
+    Gradients of k and v: what is read, q, the gradient of the output and two numbers a query in stages, and k and v.
+    Gradient of q: what is read, k and v in stages, and q and the gradient of the output.
+    """
+    queries, keys = tile("BLOCK_M1"), tile("BLOCK_N1")
+    of_keys = (stages - 1) * queries * (keys * read + 8) + 2 * (stages * queries + keys) * row
+    queries, keys = tile("BLOCK_M2"), tile("BLOCK_N2")
+    return max(of_keys, (stages - 1) * queries * keys * read + 2 * (stages * keys + queries) * row)
+
+
+KERNELS = (
+    Kernel(
+        "get_flex_attention_fwd_configs",
+        torch.ops.higher_order.flex_attention,
+        score=3,
+        lists=4,
+        options=6,
+        prefix="fwd_",
+        shared=shared_forward,
+    ),
+    Kernel(
+        "get_flex_attention_bwd_configs",
+        torch.ops.higher_order.flex_attention_backward,
+        score=7,
+        lists=9,
+        options=11,
+        prefix="bwd_",
+        shared=shared_backward,
+    ),
+)
 
 
 @torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]  # at trace time too, outside of the graph
 def mend_default_stages() -> None:
-    """Mend what chooses the tiles of the forward kernel."""
+    """Mend what chooses the tiles of both kernels."""
     _mend_once()
 
 
@@ -34,11 +97,12 @@ def mend_default_stages() -> None:
 def _mend_once() -> None:
     importlib.import_module("torch._inductor.compile_fx")  # the compiler's modules cannot be imported in any order
     choices = importlib.import_module("torch._inductor.choices").InductorChoices
-    if not is_mended(choices.get_flex_attention_fwd_configs):
-        choices.get_flex_attention_fwd_configs = _that_fit(choices.get_flex_attention_fwd_configs)
+    for kernel in KERNELS:
+        if not is_mended(getattr(choices, kernel.choice)):
+            setattr(choices, kernel.choice, _that_fit(getattr(choices, kernel.choice), kernel))
 
 
-def _that_fit(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+def _that_fit(original: Callable[..., list[Any]], kernel: Kernel) -> Callable[..., list[Any]]:
     compiler = importlib.import_module("torch._inductor.virtualized").V
 
     @mended
@@ -46,9 +110,10 @@ def _that_fit(original: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         found = original(self, head_dim, dtype, device_type)
         room = shared_memory() if device_type == "cuda" else None
         node = compiler.current_node
-        if len(found) != 1 or room is None or node.target is not torch.ops.higher_order.flex_attention:
+        if len(found) != 1 or room is None or node.target is not kernel.operator:
             return found
-        return [stages_that_fit(found[0], node.args[OPTIONS], head_dim, dtype, bytes_read_at_pairs(node), room)]
+        read = bytes_read_at_pairs(node, kernel)
+        return [stages_that_fit(kernel, found[0], node.args[kernel.options], head_dim * dtype.itemsize, read, room)]
 
     return configs
 
@@ -58,25 +123,22 @@ def shared_memory() -> int | None:
     return getattr(torch.cuda.get_device_properties(), "shared_memory_per_block_optin", None) or None
 
 
-def stages_that_fit(
-    config: Any, options: dict[str, Any], head_dim: int, dtype: torch.dtype, read_at_pairs: int, room: int
-) -> Any:
-    """The choice of tiles with as many stages, up to its own, as fit into ``room`` bytes, but for one at least.
+def stages_that_fit(kernel: Kernel, config: Any, options: dict[str, Any], row: int, read: int, room: int) -> Any:
+    """The choice of tiles with as many stages, up to its own, as fit into ``room`` bytes, but for one at least."""
 
-    What a stage takes is taken from above: a tile of all that is read, of keys and of values.
-    """
-    rows, columns = (
-        options.get(f"fwd_{name}", options.get(name, own))
-        for name, own in (("BLOCK_M", config.block_m), ("BLOCK_N", config.block_n))
-    )
-    queries, keys_and_values = rows * head_dim * dtype.itemsize, 2 * columns * head_dim * dtype.itemsize
-    fitting = (room - queries) // (keys_and_values + rows * columns * read_at_pairs)
-    return replace(config, num_stages=min(config.num_stages, max(fitting, 1))) if read_at_pairs else config
+    def tile(name: str) -> int:
+        size: int = options.get(kernel.prefix + name, options.get(name, getattr(config, name.lower())))
+        return size
+
+    stages = config.num_stages
+    while read and stages > 1 and kernel.shared(tile, row, read, stages) > room:
+        stages -= 1
+    return replace(config, num_stages=stages)
 
 
-def bytes_read_at_pairs(node: Any) -> int:
+def bytes_read_at_pairs(node: Any, kernel: Kernel) -> int:
     """What score and mask of a flex_attention read from tensors for each pair of a query and a key."""
-    rules = (node.args[SCORE], 3), (node.args[LISTS][-1], 2)
+    rules = (node.args[kernel.score], 3), (node.args[kernel.lists][-1], 2)
     return sum(_read_at_pairs(getattr(node.graph.owning_module, rule.target).graph, q_idx) for rule, q_idx in rules)
 
 
