@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Self
 
@@ -94,6 +94,17 @@ class Parameterised:
         """
         where = checks.usable_device(type(self).__name__, device, meta=True)
         return self.with_tensors({name: tensor.to(where) for name, tensor in self.tensors().items()})
+
+    def stored_elsewhere(self, store: Callable[[Tensor], Tensor]) -> Self:
+        """A copy whose tensors hold the same values in other memory, and so are not checked again."""
+        copy = object.__new__(type(self))
+        for name, value in self.__dict__.items():
+            if isinstance(value, Tensor):
+                value = store(value)
+            elif isinstance(value, Parameterised):
+                value = value.stored_elsewhere(store)
+            object.__setattr__(copy, name, value)
+        return copy
 
     @property
     def device(self) -> torch.device | None:

@@ -133,29 +133,32 @@ def test_tables_of_any_number_of_samples() -> None:
     assert counters["stats"]["unique_graphs"] - before == 2
 
 
-IN_THE_GRAPH: dict[str, tuple[Callable[[Tensor], Score], list[tuple[int, ...]]]] = {
-    "head_bias": (lambda table: scores.HeadBias(table * 2), [(2,)]),
-    "alibi": (lambda table: scores.Alibi(slopes=table.exp()), [(2,)]),
-    "pair_bias": (lambda table: scores.PairBias(table * 2), [(1, 2, 45, 45)]),
-    "relative_bias_table": (lambda table: scores.RelativeBiasTable(table * 2), [(2, 9), (2, 21)]),
-    "view of t5_bucket": (lambda table: scores.T5Bucket(table.T), [(32, 2)]),
+IN_THE_GRAPH: dict[str, tuple[Callable[[Tensor], Score | Mask], list[Tensor]]] = {
+    "head_bias": (lambda table: scores.HeadBias(table * 2), [torch.randn(2)]),
+    "alibi": (lambda table: scores.Alibi(slopes=table.exp()), [torch.randn(2)]),
+    "pair_bias": (lambda table: scores.PairBias(table * 2), [torch.randn(1, 2, 45, 45)]),
+    "relative_bias_table": (lambda table: scores.RelativeBiasTable(table * 2), [torch.randn(2, 9), torch.randn(2, 21)]),
+    "view of t5_bucket": (lambda table: scores.T5Bucket(table.T), [torch.randn(32, 2)]),
+    "key_padding": (lambda lengths: masks.KeyPadding(lengths + 1), [torch.tensor([30])]),
+    "sliding_window": (lambda windows: masks.SlidingWindow(windows + 1), [torch.tensor([3, 8])]),
+    "document": (lambda ids: masks.Document(ids=ids // 2), [torch.arange(45) // 3]),
+    "every second number": (lambda numbers: masks.SlidingWindow(numbers[::2]), [torch.arange(3, 7)]),
 }
 
 
 @pytest.mark.parametrize("name", IN_THE_GRAPH)
-def test_tables_computed_in_the_graph(name: str) -> None:
-    make, shapes = IN_THE_GRAPH[name]
+def test_what_is_computed_in_the_graph(name: str) -> None:
+    make, parameters = IN_THE_GRAPH[name]
 
-    def layer(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
-        return am.attention(q, k, v, make(table), backend="flex")
+    def layer(q: Tensor, k: Tensor, v: Tensor, parameter: Tensor) -> Tensor:
+        return am.attention(q, k, v, make(parameter), backend="flex")
 
     compiled = torch.compile(layer, fullgraph=True)
     q, k, v = inputs(45, heads=2, key_heads=2)
-    for shape in shapes:
-        table = torch.randn(shape)
+    for parameter in parameters:
         with torch.no_grad():
-            expected = am.reference(q, k, v, make(table))
-            torch.testing.assert_close(compiled(q, k, v, table).double(), expected, atol=1e-5, rtol=1e-5)
+            expected = am.reference(q, k, v, make(parameter))
+            torch.testing.assert_close(compiled(q, k, v, parameter).double(), expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

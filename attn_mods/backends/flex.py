@@ -135,10 +135,14 @@ class Flex(Backend):
         else:
             mend_triton_kernels()
             mend_default_stages()
-        block_mask = _block_mask(call)
+        if recipe.score is not None:
+            recipe = replace(recipe, score=recipe.score.stored_elsewhere(_of_plain_sizes))
+        if q.device.type == "cpu":
+            # Nor does it read what the same graph computes and has not stored.
+            recipe = recipe.stored_elsewhere(realised)
+        block_mask = _block_mask(replace(call, recipe=recipe))
         return_lse = needs.lse or recipe.sink is not None
-        score = None if recipe.score is None else _readable(recipe.score, q.device)
-        score_mod = None if score is None else _score_mod(score, self.form(q, return_lse))
+        score_mod = None if recipe.score is None else _score_mod(recipe.score, self.form(q, return_lse))
         options = self.kernel_options(call, block_mask)
         out, lse = call_flex(q, k, v, score_mod, block_mask, recipe.scale, return_lse, options)
         if out.device.type == "cpu":
@@ -196,16 +200,12 @@ class _Last:
         return lists is block_mask and score_mod is self.score_mod
 
 
-def _readable(score: Score, device: torch.device) -> Score:
-    """The same with tensors that a kernel can read in a graph which a user's compiler traces.
+def _of_plain_sizes(tensor: Tensor) -> Tensor:
+    """A table in the shape that it has.
 
-    No kernel is generated (torch 2.11, 2.13) for a size that first is a symbol and then is not, as that of heads; nor
-    on a CPU for a tensor that the graph computes and has not stored.
+    No kernel is generated (torch 2.11, 2.13) for a size that first is a symbol and then is not, as that of heads.
     """
-    plain = {name: tensor.reshape(_sizes(tensor)) for name, tensor in score.tensors().items()}
-    if device.type == "cpu":
-        plain = {name: realised(tensor) for name, tensor in plain.items()}
-    return score.with_tensors(plain)
+    return tensor.reshape(_sizes(tensor))
 
 
 def _sizes(tensor: Tensor) -> list[int]:
