@@ -95,14 +95,14 @@ class Parameterised:
         where = checks.usable_device(type(self).__name__, device, meta=True)
         return self.with_tensors({name: tensor.to(where) for name, tensor in self.tensors().items()})
 
-    def stored_elsewhere(self, store: Callable[[Tensor], Tensor]) -> Self:
-        """A copy whose tensors hold the same values in other memory, and so are not checked again."""
+    def mapped(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """A copy with ``change`` of each tensor, which has the same values and so is not checked again."""
         copy = object.__new__(type(self))
         for name, value in self.__dict__.items():
             if isinstance(value, Tensor):
-                value = store(value)
+                value = change(value)
             elif isinstance(value, Parameterised):
-                value = value.stored_elsewhere(store)
+                value = value.mapped(change)
             object.__setattr__(copy, name, value)
         return copy
 

@@ -2,8 +2,8 @@
 
 Inside a user's torch.compile in its default mode the Triton kernels of flex_attention have one choice of tiles each, by
 dtype and head dim, whatever the rules read. What is read from a tensor at each pair of positions takes a tile of shared
-memory for every stage: with a table of float32, head dim 64 and a half type an H100 is asked for 245,760 bytes of its
-232,448 (seen in 2.11), and nothing compiles. Tuned kernels have smaller tiles among their choices.
+memory for every stage but the one at work: with a table of float32, head dim 64 and a half type an H200 is asked for
+245,760 bytes of its 232,448 (seen in 2.11), and nothing compiles. Tuned kernels have smaller tiles among their choices.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Kernel:
         lists: Place of the lists, whose last is the mask's rule.
         options: Place of the kernel options.
         prefix: Of options that are for this kernel alone.
-        shared: ``shared(tile, row, read, stages)`` are the bytes it takes, of rows of q, k and v of ``row`` bytes and
-            ``read`` bytes at each pair, of which the stage that is at work needs no tile.
+        shared: ``shared(tile, row, read, stages)`` are the bytes of shared memory that it takes, for rows of q, k and v
+            of ``row`` bytes and ``read`` bytes read at each pair.
     """
 
     choice: str

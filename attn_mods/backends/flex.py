@@ -129,17 +129,16 @@ class Flex(Backend):
     def _in_graph(self, call: Call) -> tuple[Tensor, Tensor | None]:
         recipe, needs = call.recipe, call.needs
         q, k, v = (call.q, call.k, call.v) if needs.input_gradients else (t.detach() for t in (call.q, call.k, call.v))
+        if recipe.score is not None:
+            recipe = replace(recipe, score=recipe.score.mapped(_of_plain_sizes))
         if q.device.type == "cpu":
-            # The CPU kernel (torch 2.13) reads views made in the same graph as if they began at their storage.
+            # The CPU kernel (torch 2.13) reads views made in the same graph as if they began at their storage, and is
+            # not generated for a parameter that the graph computes and has not stored.
             q, k, v = (realised(tensor) for tensor in (q, k, v))
+            recipe = recipe.mapped(realised)
         else:
             mend_triton_kernels()
             mend_default_stages()
-        if recipe.score is not None:
-            recipe = replace(recipe, score=recipe.score.stored_elsewhere(_of_plain_sizes))
-        if q.device.type == "cpu":
-            # Nor does it read what the same graph computes and has not stored.
-            recipe = recipe.stored_elsewhere(realised)
         block_mask = _block_mask(replace(call, recipe=recipe))
         return_lse = needs.lse or recipe.sink is not None
         score_mod = None if recipe.score is None else _score_mod(recipe.score, self.form(q, return_lse))
@@ -201,17 +200,13 @@ class _Last:
 
 
 def _of_plain_sizes(tensor: Tensor) -> Tensor:
-    """A table in the shape that it has.
+    """The same, with plain ints for heads and the columns of a table [H, n].
 
     No kernel is generated (torch 2.11, 2.13) for a size that first is a symbol and then is not, as that of heads.
+    Samples and lengths [B, H, ...] may be symbols.
     """
-    return tensor.reshape(_sizes(tensor))
-
-
-def _sizes(tensor: Tensor) -> list[int]:
-    """Plain ints for heads and the columns of a table [H, n]; samples and lengths [B, H, ...] may be symbols."""
-    few = tensor.dim() <= 2
-    return [fixed(size) if few or axis == 1 else size for axis, size in enumerate(tensor.shape)]
+    is_table = tensor.dim() <= 2
+    return tensor.reshape([fixed(size) if is_table or axis == 1 else size for axis, size in enumerate(tensor.shape)])
 
 
 def _cpu_limits(needs: Needs) -> Reason | None:

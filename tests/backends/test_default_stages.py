@@ -18,7 +18,7 @@ from attn_mods.backends.default_stages import KERNELS, Kernel, bytes_read_at_pai
 
 HALF = torch.bfloat16
 FORWARD, BACKWARD = KERNELS
-H100 = 232_448
+H200 = 232_448
 TABLE, WIDE, NEAREST = torch.rand(400), torch.rand(4, 400, dtype=torch.float64), torch.randint(0, 9, (200,))
 
 SCORES: dict[str, tuple[Callable[..., Tensor], int]] = {
@@ -86,7 +86,7 @@ def config(kernel: Kernel, rows: int, columns: int, stages: int) -> Any:
     ],
 )
 def test_stages_that_fit(kernel: Kernel, rows: int, columns: int, head_dim: int, read: int, stages: int) -> None:
-    found = stages_that_fit(kernel, config(kernel, rows, columns, 3), {}, head_dim * HALF.itemsize, read, H100)
+    found = stages_that_fit(kernel, config(kernel, rows, columns, 3), {}, head_dim * HALF.itemsize, read, H200)
     assert found == config(kernel, rows, columns, stages)
 
 
@@ -98,13 +98,13 @@ def test_what_two_kernels_were_seen_to_take() -> None:
 
 def test_a_callers_tiles_are_what_counts() -> None:
     for options in ({"BLOCK_M": 64, "BLOCK_N": 64}, {"fwd_BLOCK_M": 64, "fwd_BLOCK_N": 64, "BLOCK_M": 512}):
-        assert stages_that_fit(FORWARD, config(FORWARD, 128, 128, 3), options, 128, 4, H100).num_stages == 3
+        assert stages_that_fit(FORWARD, config(FORWARD, 128, 128, 3), options, 128, 4, H200).num_stages == 3
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=["forward", "backward"])
 @pytest.mark.parametrize(
     ("configs", "device_type", "room", "stages"),
-    [(1, "cuda", H100, [2]), (2, "cuda", H100, [3, 3]), (1, "xpu", H100, [3]), (1, "cuda", None, [3])],
+    [(1, "cuda", H200, [2]), (2, "cuda", H200, [3, 3]), (1, "xpu", H200, [3]), (1, "cuda", None, [3])],
     ids=["the only one", "tuned", "no card", "a card that does not say"],
 )
 def test_the_compiler_is_told(
