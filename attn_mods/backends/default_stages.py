@@ -8,7 +8,6 @@ memory for every stage but the one at work: with a table of float32, head dim 64
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from attn_mods.backends.mending import is_mended, mended
+from attn_mods.backends.mending import is_mended, mended, once
 
 Sizes = Callable[[str], int]
 """The size of a tile by the name of its option, which the choice of tiles has in lower case."""
@@ -87,14 +86,9 @@ KERNELS = (
 )
 
 
-@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]  # at trace time too, outside of the graph
+@once  # every call of attention asks
 def mend_default_stages() -> None:
     """Mend what chooses the tiles of both kernels."""
-    _mend_once()
-
-
-@functools.cache  # every call of attention asks
-def _mend_once() -> None:
     importlib.import_module("torch._inductor.compile_fx")  # the compiler's modules cannot be imported in any order
     choices = importlib.import_module("torch._inductor.choices").InductorChoices
     for kernel in KERNELS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -9,6 +10,18 @@ import torch
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 MARK = "mended_by_attn_mods"
+
+
+def once(mend: Callable[[], None]) -> Callable[[], None]:
+    """Decorate what mends: it does so in the first call, and while a compiler traces outside of the graph."""
+    first = functools.cache(mend)
+
+    @torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]  # torch's has no types
+    @functools.wraps(mend)
+    def mending() -> None:
+        first()
+
+    return mending  # type: ignore[no-any-return]
 
 
 def mended(function: Function) -> Function:

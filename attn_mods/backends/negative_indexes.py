@@ -10,7 +10,6 @@ and at what a clamp, an absolute value or a remainder makes of any number.
 
 from __future__ import annotations
 
-import functools
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import sympy  # type: ignore[import-untyped]  # it has no types
 import torch
 
-from attn_mods.backends.mending import is_mended, mended, tell_apart_what_is_kept
+from attn_mods.backends.mending import is_mended, mended, once, tell_apart_what_is_kept
 
 TAG = "indexes mended by attn_mods"
 
@@ -43,14 +42,9 @@ FromTheEnd = Callable[[Any, Any, str], Any]
 """(writer, index, size) -> the index, or where it is negative the index plus the size."""
 
 
-@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]  # at trace time too, outside of the graph
+@once  # every call of attention asks
 def mend_triton_kernels() -> None:
     """Mend the generator of Triton kernels."""
-    _mend_once()
-
-
-@functools.cache  # every call of attention asks
-def _mend_once() -> None:
     importlib.import_module("torch._inductor.compile_fx")  # the compiler's modules cannot be imported in any order
     mend_indexes(importlib.import_module("torch._inductor.select_algorithm").ModificationWrapper, _in_triton)
     tell_apart_what_is_kept(TAG)
