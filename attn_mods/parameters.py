@@ -98,12 +98,13 @@ class Parameterised:
     def mapped(self, change: Callable[[Tensor], Tensor]) -> Self:
         """A copy with ``change`` of each tensor, which has the same values and so is not checked again."""
         copy = object.__new__(type(self))
-        for name, value in self.__dict__.items():
+        for item in fields(self):  # type: ignore[arg-type]  # as in _fields; torch 2.11 traces no __dict__
+            value = getattr(self, item.name)
             if isinstance(value, Tensor):
                 value = change(value)
             elif isinstance(value, Parameterised):
                 value = value.mapped(change)
-            object.__setattr__(copy, name, value)
+            object.__setattr__(copy, item.name, value)
         return copy
 
     @property
