@@ -12,6 +12,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from attn_mods import backends, checks
 from attn_mods.backends import Backend, Call, Needs, Reason, Shapes
+from attn_mods.backends.structure_options import switched_on
 from attn_mods.bare_block_mask import Listed
 from attn_mods.block_mask_check import check_bare_block_mask, check_block_mask
 from attn_mods.call_checks import check_call, check_device, check_sizes, check_tensors
@@ -99,7 +100,9 @@ def attention(
             is the mask itself.
         return_lse: Whether to return the log-sum-exp too.
         backend: "auto", or the name of a backend; see ``explain``.
-        kernel_options: Options of the flex kernels, as torch's flex_attention takes them.
+        kernel_options: Options of the flex kernels, as torch's flex_attention takes them. One that is known to give
+            another output is refused; what they claim of lists that you hand in, or that depend on the values of
+            tensors, is your word.
         invariant: Whether the bits of a row may depend neither on padding after it nor on the batch size: all blocks
             are listed as partial and the kernel's tile sizes are fixed. Backend flex only.
 
@@ -243,6 +246,7 @@ def _checked(
         lse=return_lse,
         invariant=invariant,
         kernel_options=bool(kernel_options),
+        switched_on=switched_on(kernel_options),
         block_mask=block_mask is not None,
         compiling=torch.compiler.is_compiling(),
     )

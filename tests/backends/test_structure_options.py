@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
+import attn_mods as am
 from attn_mods import Recipe, masks, scores
 from attn_mods.algebra import And
 from attn_mods.backends import Call, Needs, Shapes, flex
-from attn_mods.backends.structure_options import structure_options
+from attn_mods.backends.structure_options import structure_options, switched_on, untrue_option
 from attn_mods.mask import Mask
 from tests.attention_inputs import inputs
 
@@ -102,6 +104,59 @@ def test_documents_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_the_callers_own_options_win(given: str, left: set[str]) -> None:
     assert passed(masks.Causal(), given=[given]) == left
+
+
+@pytest.mark.parametrize(
+    ("options", "on"),
+    [
+        (None, set()),
+        ({"PRESCALE_QK": False, "num_stages": None, "BLOCK_M": 0}, set()),
+        ({"PRESCALE_QK": True, "fwd_USE_TMA": 1, "bwd_BLOCK_M1": 32}, {"PRESCALE_QK", "USE_TMA", "BLOCK_M1"}),
+        ({"fwd_PRESCALE_QK": False, "bwd_PRESCALE_QK": True}, {"PRESCALE_QK"}),
+    ],
+    ids=["none", "off", "on", "of one pass"],
+)
+def test_switched_on(options: Any, on: set[str]) -> None:
+    assert switched_on(options) == on
+
+
+PRESCALED, SAID_SAFE, SAID_CONTIGUOUS = "PRESCALE_QK", "ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS"
+WINDOW = masks.SlidingWindow(300)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "option", "needs", "q_len", "untrue"),
+    [
+        (Recipe(masks.Causal(), scores.Softcap(2.0)), PRESCALED, Needs(), 512, True),
+        (Recipe(score=scores.HeadBias(torch.zeros(4))), PRESCALED, Needs(), 512, True),
+        (Recipe(masks.Causal()), PRESCALED, Needs(), 512, False),
+        (Recipe(masks.Causal()), SAID_SAFE, Needs(), 512, False),
+        (Recipe(masks.Causal()), SAID_SAFE, Needs(), 127, True),
+        (Recipe(WINDOW), SAID_SAFE, Needs(), 1024, True),
+        (Recipe(WINDOW), SAID_CONTIGUOUS, Needs(), 1024, True),
+        (Recipe(masks.Causal()), SAID_CONTIGUOUS, Needs(), 300, False),
+        (Recipe(masks.Causal()), SAID_CONTIGUOUS, Needs(input_gradients=True), 300, True),
+        (Recipe(WINDOW), SAID_SAFE, Needs(block_mask=True), 1024, False),
+        (Recipe(masks.SlidingWindow(torch.tensor(300))), SAID_SAFE, Needs(), 1024, False),
+    ],
+    ids=[
+        *("base 2 of a softcap", "base 2 of a bias", "base 2 of a mask", "safe", "decoding kernel", "not safe"),
+        *("not contiguous", "rows alone", "rows alone while training", "lists handed in", "tensor"),
+    ],
+)
+def test_options_that_give_another_output(recipe: Recipe, option: str, needs: Needs, q_len: int, untrue: bool) -> None:
+    asked = replace(needs, switched_on=frozenset({option}))
+    told = untrue_option(recipe, shapes(q_len), asked)
+    assert (told is not None) == untrue
+    assert told is None or option in told
+
+
+@pytest.mark.parametrize("backend", ["auto", "flex"])
+@pytest.mark.parametrize("option", [PRESCALED, f"fwd_{PRESCALED}", f"bwd_{PRESCALED}"])
+def test_they_are_refused(option: str, backend: str) -> None:
+    recipe = Recipe(masks.Causal(), scores.Softcap(2.0))
+    with pytest.raises(ValueError, match=r"causal with softcap: .*PRESCALE_QK hands .* leave it out"):
+        am.attention(*inputs(40), recipe, backend=backend, kernel_options={option: True})
 
 
 def options_on_a_gpu(given: dict[str, Any] | None, needs: Needs = INFERENCE) -> Any:
