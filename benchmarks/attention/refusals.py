@@ -13,16 +13,18 @@ from benchmarks.attention.cases import Group
 
 
 @functools.cache
-def refusals(group: Group, device: str, training: bool) -> dict[str, str]:
+def refusals(group: Group, device: str, training: bool, options: frozenset[str] = frozenset()) -> dict[str, str]:
     """By backend why it does not compute a group; a package that is not installed here is no reason.
 
     Args:
         group: What was measured.
         device: "cuda" or "cpu".
         training: Whether gradients are wanted.
+        options: Names of kernel options that are switched on.
     """
     group = group.to_ask_about()
-    recipe, needs = _placed(group), Needs(input_gradients=training)
+    recipe = _placed(group)
+    needs = Needs(input_gradients=training, kernel_options=bool(options), switched_on=options)
     asked = recipe, group.shape.shapes, group.shape.torch_dtype, torch.device(device), needs
     reasons = {backend.name: backend.supports(*asked) for backend in backends.ALL}
     return {each: str(reason) for each, reason in reasons.items() if reason is not None and not reason.package}

@@ -117,7 +117,10 @@ def _card(table: Table) -> Iterator[str]:
 
 def _judged(run: Row, its_own: Sequence[Regret]) -> str:
     near = sum(regret.share <= BAR for regret in its_own)
-    counted = f"{near} of {len(its_own)} cases within {BAR:.0%}"
+    unmeasured = sum(regret.problem == NOT_MEASURED for regret in its_own)
+    counted = f"{near} of {len(its_own) - unmeasured} cases within {BAR:.0%}"
+    if unmeasured:
+        counted += f", {unmeasured} {NOT_MEASURED}"
     return f"run {run['run_id']}, {run['started_at']}, {counted}: `{run['command']}`"
 
 

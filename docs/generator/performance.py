@@ -11,6 +11,7 @@ from benchmarks.attention.report import EXPLANATION, TITLES, Measured, Row
 from benchmarks.attention.ways import BASELINE
 from docs.generator.choice import how_good_the_choice_is
 from docs.generator.examples import catalogue
+from docs.generator.flex_options import flex_options
 from docs.generator.records import by_card, case, length
 from docs.generator.sdpa_and_flash import sdpa_and_flash
 from docs.generator.search import PAGE_LEFT_OUT, SECTION_LEFT_OUT
@@ -64,6 +65,7 @@ def all_backends() -> str:
             for (what, title), (times, how) in itertools.product(TITLES.items(), HOW.items()):
                 table = multiples("recipe", _link, here, what, times)
                 parts += [f"{title}, {how}:", table] if table else []
+    parts += filter(None, [flex_options()])
     return "\n\n".join([*parts, "What the columns of the recipes' tables mean:", EXPLANATION]) + "\n"
 
 

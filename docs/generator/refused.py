@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from attn_mods.backends.structure_options import switched_on
 from benchmarks.attention.cases import Group, Shape
 from benchmarks.attention.refusals import refusals
 from benchmarks.attention.report import Measured, Row, median
@@ -50,4 +51,5 @@ def refusal(row: Row, device: str) -> str | None:
     if not isinstance(way, OfBackend):
         return None
     group = Group(row["recipe"], row["case"], Shape(**row["shape"]))
-    return refusals(group, device, training=row["what"] != "forward").get(way.backend)
+    training, options = row["what"] != "forward", switched_on(way.options)
+    return refusals(group, device, training, options).get(way.backend)

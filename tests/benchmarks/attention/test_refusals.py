@@ -29,6 +29,12 @@ def test_gradients_are_asked_for_too() -> None:
     assert "flash3" not in refusals(asked, "cuda", False)
 
 
+def test_a_kernel_option_that_gives_another_output() -> None:
+    prescaled = frozenset({"PRESCALE_QK"})
+    assert "PRESCALE_QK" in refusals(Group("alibi", "bench", HALF), "cuda", False, prescaled)["flex"]
+    assert "flex" not in refusals(Group("causal", "bench", HALF), "cuda", False, prescaled)
+
+
 def test_a_missing_package_is_no_reason() -> None:
     refusals.cache_clear()
     with mock.patch.object(type(backends.ALL[0]), "supports", lambda *asked: Reason("not here", package="some")):
