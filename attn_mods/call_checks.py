@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.nn.attention.flex_attention import FlexKernelOptions
 
 from attn_mods import checks
 from attn_mods.recipe import Recipe
+
+OPTIONS = frozenset(FlexKernelOptions.__annotations__)
+OPTION_TYPES = (bool, int, float, str, type(None))
 
 
 def check_tensors(name: str, **values: object) -> None:
@@ -46,6 +53,34 @@ def check_call(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
         got = f"{q.dtype}, {k.dtype}, {v.dtype}"
         remedy = "convert them with .to, or run under autocast"
         checks.fail(name, "q, k and v must have one dtype", got, remedy, TypeError)
+
+
+def check_kernel_options(name: str, options: Mapping[str, Any] | None) -> None:
+    """Check that options are a dict of those that torch documents, for both passes or one.
+
+    Others that its kernels read are theirs, such as the scale, and would win over the call's.
+
+    Raises:
+        TypeError: Something that is no dict, or holds something else than numbers, texts and None.
+        ValueError: A name that torch does not document, or the name of a kernel that is a backend of its own.
+    """
+    remedy = "pass what torch's flex_attention takes, such as {'BLOCK_M': 64}"
+    if options is not None and not isinstance(options, Mapping):
+        checks.fail(name, "kernel_options must be a dict", checks.describe(options), remedy, TypeError)
+    for option, value in (options or {}).items():
+        got = f"{option!r}: {checks.describe(value)}"
+        if not isinstance(option, str) or not isinstance(value, OPTION_TYPES):
+            checks.fail(name, "kernel_options must map names to numbers, texts or None", got, remedy, TypeError)
+        if without_pass(option) not in OPTIONS:
+            remedy = f"use some of {', '.join(sorted(OPTIONS))}, after fwd_ or bwd_ for one pass"
+            checks.fail(name, "kernel_options must be options that torch documents", got, remedy)
+        if without_pass(option) == "BACKEND" and value == "FLASH":
+            checks.fail(name, "kernel_options must leave the backend as it is", got, 'pass backend="flex_flash"')
+
+
+def without_pass(option: str) -> str:
+    """The option of both passes that one of the forward or backward pass overrides."""
+    return option[4:] if option.startswith(("fwd_", "bwd_")) else option
 
 
 def check_device(recipe: Recipe, device: torch.device) -> None:

@@ -15,7 +15,7 @@ from attn_mods.backends import Backend, Call, Needs, Reason, Shapes
 from attn_mods.backends.structure_options import switched_on
 from attn_mods.bare_block_mask import Listed
 from attn_mods.block_mask_check import check_bare_block_mask, check_block_mask
-from attn_mods.call_checks import check_call, check_device, check_sizes, check_tensors
+from attn_mods.call_checks import check_call, check_device, check_kernel_options, check_sizes, check_tensors
 from attn_mods.explanation import NOT_MEASURED, Explanation, Row
 from attn_mods.mask import Mask, Offset
 from attn_mods.preflight import check_user_functions
@@ -24,8 +24,6 @@ from attn_mods.recipe import Recipe
 from attn_mods.score import Score
 from attn_mods.tuning import Measured, table_for
 from attn_mods.tuning.typical import Typical, look_up
-
-OPTION_TYPES = (bool, int, float, str, type(None))
 
 
 class CallOptions(TypedDict, total=False):
@@ -100,7 +98,7 @@ def attention(
             is the mask itself.
         return_lse: Whether to return the log-sum-exp too.
         backend: "auto", or the name of a backend; see ``explain``.
-        kernel_options: Options of the flex kernels, as torch's flex_attention takes them. One that is known to give
+        kernel_options: Options of the flex kernels, those of torch's FlexKernelOptions. One that is known to give
             another output is refused; what they claim of lists that you hand in, or that depend on the values of
             tensors, is your word.
         invariant: Whether the bits of a row may depend neither on padding after it nor on the batch size: all blocks
@@ -111,8 +109,8 @@ def attention(
         float32 (float64 for float64 inputs): natural log, scores included, sink excluded, -inf in empty rows.
 
     Raises:
-        ValueError: Sizes, lengths, devices or a block_mask that do not fit; an unknown backend; a call that no backend,
-            or not the one named, computes exactly. Nothing else is computed instead.
+        ValueError: Sizes, lengths, devices or a block_mask that do not fit; an unknown backend or kernel option; a call
+            that no backend, or not the one named, computes exactly. Nothing else is computed instead.
         TypeError: Something that is no recipe, dtypes that do not fit, or kernel_options that hold something else than
             numbers, texts and None.
         RuntimeError: torch's recompile limit is reached.
@@ -232,7 +230,7 @@ def _checked(
     q_len, kv_len = q.shape[2], k.shape[2]
     checks.boolean(recipe.name, "return_lse", return_lse, "pass True to get the log-sum-exp too")
     checks.boolean(recipe.name, "invariant", invariant, "pass True for bits that depend on no other row")
-    _check_kernel_options(recipe.name, kernel_options)
+    check_kernel_options(recipe.name, kernel_options)
     check_device(recipe, q.device)
     check_user_functions(recipe, q.device)
     placed = recipe.sized(q.shape[0], q.shape[1]).place(q_len, kv_len, q_offset)
@@ -251,16 +249,6 @@ def _checked(
         compiling=torch.compiler.is_compiling(),
     )
     return Call(q, k, v, placed, needs, block_mask, kernel_options)
-
-
-def _check_kernel_options(name: str, options: Mapping[str, Any] | None) -> None:
-    remedy = "pass what torch's flex_attention takes, such as {'BLOCK_M': 64}"
-    if options is not None and not isinstance(options, Mapping):
-        checks.fail(name, "kernel_options must be a dict", checks.describe(options), remedy, TypeError)
-    for option, value in (options or {}).items():
-        if not isinstance(option, str) or not isinstance(value, OPTION_TYPES):
-            got = f"{option!r}: {checks.describe(value)}"
-            checks.fail(name, "kernel_options must map names to numbers, texts or None", got, remedy, TypeError)
 
 
 def _autocast(name: str, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

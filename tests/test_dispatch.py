@@ -266,6 +266,32 @@ def test_kernel_options_that_are_none(options: Any, got: str, function: Any) -> 
         function(*inputs(8), masks.Causal(), kernel_options=options)
 
 
+@pytest.mark.parametrize(
+    ("options", "rule", "remedy"),
+    [
+        ({"SM_SCALE": 0.5}, "be options that torch documents", "BLOCK_M"),
+        ({"BLOCKM": 64}, "be options that torch documents", "BLOCK_M"),
+        ({"fwd_bwd_BLOCK_M": 64}, "be options that torch documents", "BLOCK_M"),
+        ({"bwd_IS_DIVISIBLE": True}, "be options that torch documents", "fwd_ or bwd_"),
+        ({"BACKEND": "FLASH"}, "leave the backend as it is", "flex_flash"),
+        ({"fwd_BACKEND": "FLASH"}, "leave the backend as it is", "flex_flash"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("function", [am.attention, am.explain], ids=["attention", "explain"])
+def test_kernel_options_that_are_not_the_callers(options: Any, rule: str, remedy: str, function: Any) -> None:
+    (option,) = options
+    with pytest.raises(ValueError, match=rf"causal: kernel_options must {rule}, got '{option}': .*{remedy}"):
+        function(*inputs(8), masks.Causal(), kernel_options=options)
+
+
+@pytest.mark.parametrize("options", [{"BACKEND": "TRITON"}, {"bwd_BLOCK_M1": 32, "num_warps": 4}], ids=str)
+def test_documented_kernel_options(options: Any) -> None:
+    q, k, v = inputs(40)
+    out = am.attention(q, k, v, masks.Causal(), backend="flex", kernel_options=options)
+    torch.testing.assert_close(out, am.attention(q, k, v, masks.Causal(), backend="eager"))
+
+
 class TestAutocast:
     @pytest.mark.parametrize("backend", ["flex", "eager", "sdpa_flash"])
     def test_mixed_dtypes_are_cast_as_sdpa_casts_them(self, backend: str) -> None:

@@ -14,6 +14,7 @@ import torch
 from attn_mods.backends.base import Needs, Shapes
 from attn_mods.backends.block_mask_cache import BLOCK
 from attn_mods.band import Band
+from attn_mods.call_checks import without_pass
 from attn_mods.recipe import Recipe
 from attn_mods.structure_facts import Facts, facts_of
 
@@ -52,13 +53,13 @@ def structure_options(
         "fwd_BLOCKS_ARE_CONTIGUOUS": facts.rows_are_contiguous,
         "bwd_BLOCKS_ARE_CONTIGUOUS": backward,
     }
-    named = {_without_pass(name) for name in given}
-    return {name: True for name, holds in true.items() if holds and _without_pass(name) not in named}
+    named = {without_pass(name) for name in given}
+    return {name: True for name, holds in true.items() if holds and without_pass(name) not in named}
 
 
 def switched_on(given: Mapping[str, Any] | None) -> frozenset[str]:
     """Which of the caller's options are not off for some pass, by the names that serve both."""
-    return frozenset(_without_pass(name) for name, value in (given or {}).items() if value)
+    return frozenset(without_pass(name) for name, value in (given or {}).items() if value)
 
 
 def untrue_option(recipe: Recipe, shapes: Shapes, needs: Needs) -> str | None:
@@ -92,8 +93,3 @@ def _facts(recipe: Recipe, shapes: Shapes) -> Facts | None:
         return None
     band, block = (Band(), ONE_BLOCK) if mask is None else (mask.band(), BLOCK)
     return facts_of(band, shapes.q_len, shapes.kv_len, (block, block))
-
-
-def _without_pass(option: str) -> str:
-    """The option of both passes that one of the forward or backward pass overrides."""
-    return option.removeprefix("fwd_").removeprefix("bwd_")
