@@ -66,7 +66,8 @@ NOT_HERE: dict[str, tuple[Any, type[Exception], str]] = {
     "bool": (True, TypeError, r"device must be a torch\.device or the name of one, got True"),
 }
 if not torch.cuda.is_available():
-    NOT_HERE["no card"] = ("cuda", ValueError, r"device must be one that holds tensors here, got 'cuda' \(.*CUDA.*\)")
+    no_card = r"device must be one that holds tensors here, got 'cuda' \(.*(CUDA|NVIDIA).*\)"
+    NOT_HERE["no card"] = ("cuda", ValueError, no_card)
 
 
 @pytest.mark.parametrize("wrong", NOT_HERE)

@@ -8,7 +8,9 @@ memory for every stage but the one at work: with a table of float32, head dim 64
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -98,16 +100,21 @@ def mend_default_stages() -> None:
 
 def _that_fit(original: Callable[..., list[Any]], kernel: Kernel) -> Callable[..., list[Any]]:
     compiler = importlib.import_module("torch._inductor.virtualized").V
+    signature = inspect.signature(original)  # that of 2.14 has a length between the head dimension and the dtype
 
     @mended
-    def configs(self: Any, head_dim: int, dtype: torch.dtype, device_type: str | None = "cuda") -> list[Any]:
-        found = original(self, head_dim, dtype, device_type)
-        room = shared_memory() if device_type == "cuda" else None
+    @functools.wraps(original)
+    def configs(*asked: Any, **named: Any) -> list[Any]:
+        found = original(*asked, **named)
+        told = signature.bind(*asked, **named)
+        told.apply_defaults()
+        room = shared_memory() if told.arguments["device_type"] == "cuda" else None
         node = compiler.current_node
         if len(found) != 1 or room is None or node.target is not kernel.operator:
             return found
-        read = bytes_read_at_pairs(node, kernel)
-        return [stages_that_fit(kernel, found[0], node.args[kernel.options], head_dim * dtype.itemsize, read, room)]
+        row = told.arguments["head_dim"] * told.arguments["dtype"].itemsize
+        options, read = node.args[kernel.options], bytes_read_at_pairs(node, kernel)
+        return [stages_that_fit(kernel, found[0], options, row, read, room)]
 
     return configs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -119,11 +120,14 @@ def test_the_compiler_is_told(
     choices = importlib.import_module("torch._inductor.choices").InductorChoices
     found = [config(kernel, 128, 128, 3)] * configs
     heuristics = SimpleNamespace(
-        get_flex_attn_fwd_configs=lambda head_dim, dtype: found, get_flex_attn_bwd_configs=lambda head_dim, dtype: found
+        get_flex_attn_fwd_configs=lambda *asked: found, get_flex_attn_bwd_configs=lambda *asked: found
     )
     monkeypatch.setattr(choices, "get_config_heuristics", lambda self, device_type: heuristics)
     monkeypatch.setattr(default_stages, "shared_memory", lambda: room)
     node = node_of(kernel, SCORES["by distance"][0], everything)
+    choose = getattr(choices(), kernel.choice)
+    values = {"head_dim": 64, "seq_len": 512, "dtype": HALF, "device_type": device_type}
+    asked = [values[name] for name in inspect.signature(choose).parameters]
     with importlib.import_module("torch._inductor.virtualized").V.set_current_node(node):
-        told = getattr(choices(), kernel.choice)(64, HALF, device_type)
+        told = choose(*asked)
     assert [each.num_stages for each in told] == stages

@@ -139,7 +139,7 @@ def test_the_generator_of_triton_kernels_writes_it() -> None:
     class Kernel(selection.TritonTemplateKernel):  # type: ignore[misc, name-defined]  # untyped
         """As much of the generator's kernel as an operation needs."""
 
-        index_dtype = "tl.int32"
+        index_dtype, is_combo_kernel = "tl.int32", False
 
         def __init__(self) -> None:
             self.compute = importlib.import_module("torch._inductor.utils").IndentedBuffer()
