@@ -3,19 +3,22 @@
 ## make docs   set up, then generate the pages of the site and build it into site/
 ## make serve  the same, served at http://127.0.0.1:8000/attn_mods/ and built again when a page changes
 ## make fuzz   20,000 random rules against torch (make test runs 1,500), and a compiled kernel of every case of every entry
+## make test-torch TORCH=2.14   the package's tests with another PyTorch than constraints.txt names, in its own environment
 ## make format put imports and layout in order
 
 SHELL := /bin/sh
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python3.14; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
 VENV := .venv/bin/python
+TORCH ?= 2.11
+OTHER = .venv-torch-$(TORCH)
 TYPED := attn_mods $(wildcard benchmarks docs/generate.py docs/generator)
 
 ifneq ($(words $(CURDIR)),1)
 $(error torch cannot compile C++ below a path with spaces; move the folder "$(CURDIR)" to a path without)
 endif
 
-.PHONY: help demo test docs pages serve fuzz format clean compiler
+.PHONY: help demo test test-torch docs pages serve fuzz format clean compiler
 .DELETE_ON_ERROR:
 
 help:
@@ -56,12 +59,21 @@ fuzz: .venv/test.stamp
 	ATTN_MODS_FUZZ_RULES=20000 ATTN_MODS_COMPILE_ALL=1 $(VENV) -m pytest -n 2 --dist worksteal \
 		tests/tiles/test_random_rules.py tests/test_every_entry.py
 
+# The pages show what PyTorch prints, which is not the same in each version.
+test-torch: compiler
+	@"$(PYTHON)" -m venv $(OTHER)
+	@grep -v -E '^(torch|triton)==' constraints.txt > $(OTHER)/constraints.txt
+	@echo "Installing PyTorch $(TORCH) and what make test needs into $(OTHER) (minutes)"
+	@$(OTHER)/bin/python -m pip install --disable-pip-version-check --no-compile \
+		--constraint $(OTHER)/constraints.txt 'torch==$(TORCH).*' --editable '.[test]'
+	$(OTHER)/bin/python -m pytest -n 2 --dist worksteal tests --ignore tests/docs --ignore tests/browser
+
 format: .venv/test.stamp
 	$(VENV) -m ruff check --fix .
 	$(VENV) -m ruff format .
 
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-torch-*
 
 .venv/pyvenv.cfg:
 	@test -n "$(PYTHON)" || { echo 'attn_mods needs Python 3.11 or newer: none of python3.11, python3, python3.12, ... is; name one with make PYTHON=/path/to/python' >&2; exit 1; }
