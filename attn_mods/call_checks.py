@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import torch
 from torch import Tensor
@@ -12,8 +12,13 @@ from torch.nn.attention.flex_attention import FlexKernelOptions
 from attn_mods import checks
 from attn_mods.recipe import Recipe
 
-OPTIONS = frozenset(FlexKernelOptions.__annotations__)
-OPTION_TYPES = (bool, int, float, str, type(None))
+OPTIONS: dict[str, type | tuple[str, ...]] = {
+    name: get_args(hint) or hint for name, hint in get_type_hints(FlexKernelOptions).items()
+}
+"""The options that torch documents, with their type or the texts they may be."""
+
+OF_THE_CALL = ("BACKEND", "FORCE_USE_FLEX_ATTENTION")
+"""Options that no pass has for itself."""
 
 
 def check_tensors(name: str, **values: object) -> None:
@@ -56,26 +61,46 @@ def check_call(name: str, q: Tensor, k: Tensor, v: Tensor) -> None:
 
 
 def check_kernel_options(name: str, options: Mapping[str, Any] | None) -> None:
-    """Check that options are a dict of those that torch documents, for both passes or one.
+    """Check that options are a dict of those that torch documents, for both passes or one, and of their types.
 
-    Others that its kernels read are theirs, such as the scale, and would win over the call's.
+    Others that its kernels read are refused: some, such as the scale, would win over what the call says.
 
     Raises:
-        TypeError: Something that is no dict, or holds something else than numbers, texts and None.
-        ValueError: A name that torch does not document, or the name of a kernel that is a backend of its own.
+        TypeError: Something that is no dict, a name that is no text, or a value of another type.
+        ValueError: A name that torch does not document, or options that exclude each other or the backend.
     """
-    remedy = "pass what torch's flex_attention takes, such as {'BLOCK_M': 64}"
+    remedy = "pass some of torch's FlexKernelOptions, such as {'BLOCK_M': 64}"
     if options is not None and not isinstance(options, Mapping):
         checks.fail(name, "kernel_options must be a dict", checks.describe(options), remedy, TypeError)
     for option, value in (options or {}).items():
         got = f"{option!r}: {checks.describe(value)}"
-        if not isinstance(option, str) or not isinstance(value, OPTION_TYPES):
-            checks.fail(name, "kernel_options must map names to numbers, texts or None", got, remedy, TypeError)
-        if without_pass(option) not in OPTIONS:
-            remedy = f"use some of {', '.join(sorted(OPTIONS))}, after fwd_ or bwd_ for one pass"
-            checks.fail(name, "kernel_options must be options that torch documents", got, remedy)
-        if without_pass(option) == "BACKEND" and value == "FLASH":
-            checks.fail(name, "kernel_options must leave the backend as it is", got, 'pass backend="flex_flash"')
+        if type(option) is not str:
+            checks.fail(name, "kernel_options must map names to values", got, remedy, TypeError)
+        both = without_pass(option)
+        if both not in OPTIONS or (both in OF_THE_CALL and both != option):
+            known = f"use some of {', '.join(sorted(OPTIONS))}"
+            known = f"{known}; all but {' and '.join(OF_THE_CALL)} may have fwd_ or bwd_ before them, for one pass"
+            checks.fail(name, "kernel_options must be options that torch documents", got, known)
+        if not _fits(value, OPTIONS[both]):
+            checks.fail(name, f"{option} must be {_told(OPTIONS[both])}", got, remedy, TypeError)
+    if options is not None and options.get("BACKEND") == "FLASH":
+        instead = 'leave it out and pass backend="flex_flash"'
+        checks.fail(name, "kernel_options must leave the backend as it is", "'BACKEND': 'FLASH'", instead)
+    if options is not None and all(each in options for each in OF_THE_CALL):
+        rule = f"{' and '.join(OF_THE_CALL)} exclude each other"
+        checks.fail(name, rule, "both", "leave one out")
+
+
+def _fits(value: object, wanted: type | tuple[str, ...]) -> bool:
+    if isinstance(wanted, tuple):
+        return type(value) is str and value in wanted
+    return type(value) is wanted and value >= 0  # type: ignore[operator]  # an int or a bool
+
+
+def _told(wanted: type | tuple[str, ...]) -> str:
+    if isinstance(wanted, tuple):
+        return f"one of {', '.join(wanted)}"
+    return "True or False" if wanted is bool else "a whole number, not negative"
 
 
 def without_pass(option: str) -> str:

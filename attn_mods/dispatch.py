@@ -12,7 +12,7 @@ from torch.nn.attention.flex_attention import BlockMask
 
 from attn_mods import backends, checks
 from attn_mods.backends import Backend, Call, Needs, Reason, Shapes
-from attn_mods.backends.structure_options import switched_on
+from attn_mods.backends.structure_options import options_on
 from attn_mods.bare_block_mask import Listed
 from attn_mods.block_mask_check import check_bare_block_mask, check_block_mask
 from attn_mods.call_checks import check_call, check_device, check_kernel_options, check_sizes, check_tensors
@@ -99,8 +99,8 @@ def attention(
         return_lse: Whether to return the log-sum-exp too.
         backend: "auto", or the name of a backend; see ``explain``.
         kernel_options: Options of the flex kernels, those of torch's FlexKernelOptions. One that is known to give
-            another output is refused; what they claim of lists that you hand in, or that depend on the values of
-            tensors, is your word.
+            another output is refused. What they claim of the lists is checked for masks that are bands of plain
+            numbers, such as causal and windows, outside torch.compile; elsewhere it is your word.
         invariant: Whether the bits of a row may depend neither on padding after it nor on the batch size: all blocks
             are listed as partial and the kernel's tile sizes are fixed. Backend flex only.
 
@@ -244,7 +244,7 @@ def _checked(
         lse=return_lse,
         invariant=invariant,
         kernel_options=bool(kernel_options),
-        switched_on=switched_on(kernel_options),
+        options_on=options_on(kernel_options),
         block_mask=block_mask is not None,
         compiling=torch.compiler.is_compiling(),
     )
@@ -288,7 +288,8 @@ def _chosen(call: Call, backend: str) -> Backend:
     candidates = _candidates(call, backend)
     chosen = _first(candidates, call)
     if chosen is None:
-        listed = candidates if backend != "auto" else backends.ALL
+        mendable = [each for each in candidates if (reason := _reason(each, call)) is not None and reason.mendable]
+        listed = mendable[:1] or (candidates if backend != "auto" else backends.ALL)
         reasons = "; ".join([_why_not(each, call) for each in listed])
         remedy = "see attn_mods.explain for what each backend computes"
         checks.fail(call.recipe.name, "a backend must compute exactly this", f"none ({reasons})", remedy)

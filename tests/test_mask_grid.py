@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -107,8 +108,9 @@ def refusals(entry: Entry, case: Case, lengths: list[tuple[int, int]]) -> int:
     return 0
 
 
-def ordered_to_dense(counts: Tensor, indices: Tensor, columns: int) -> Tensor:
+def ordered_to_dense(counts: Tensor, indices: Tensor, columns: int | None = None) -> Tensor:
     """What torch's private function of this name returns, without two vmaps that take most of its time."""
+    columns = indices.shape[-1] if columns is None else columns  # in 2.11 it is told none
     counted = torch.arange(indices.shape[-1]) < counts[..., None]
     dense = torch.zeros(*indices.shape[:-1], columns + 1, dtype=torch.int32)
     return dense.scatter(-1, torch.where(counted, indices, columns).long(), 1)[..., :columns].contiguous()
@@ -203,8 +205,9 @@ def test_lists_become_tables_as_torch_makes_them(shape: tuple[int, ...]) -> None
     for _ in range(5):
         counts = torch.randint(0, columns + 1, (batch, heads, rows), dtype=torch.int32)
         indices = torch.rand(shape).argsort(-1).int()
-        expected = flex_attention._ordered_to_dense(counts, indices, columns)
-        got = ordered_to_dense(counts, indices, columns)
+        told = (columns,) if len(inspect.signature(flex_attention._ordered_to_dense).parameters) == 3 else ()
+        expected = flex_attention._ordered_to_dense(counts, indices, *told)
+        got = ordered_to_dense(counts, indices, *told)
         assert got.dtype == expected.dtype
         assert torch.equal(got, expected)
 

@@ -43,7 +43,7 @@ class Needs:
         lse: The log-sum-exp of each row.
         invariant: Bits that do not depend on padding or batch size.
         kernel_options: Options handed to the kernel.
-        switched_on: Which of them are not off, by the names that serve both passes.
+        options_on: Which of them are on in which pass, with fwd_ or bwd_ before their names.
         block_mask: A BlockMask was handed in.
         compiling: The call is being traced by the user's own torch.compile.
     """
@@ -53,7 +53,7 @@ class Needs:
     lse: bool = False
     invariant: bool = False
     kernel_options: bool = False
-    switched_on: frozenset[str] = frozenset()
+    options_on: frozenset[str] = frozenset()
     block_mask: bool = False
     compiling: bool = False
 

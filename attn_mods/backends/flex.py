@@ -26,7 +26,7 @@ from attn_mods.backends.default_stages import mend_default_stages
 from attn_mods.backends.negative_indexes import mend_triton_kernels
 from attn_mods.backends.plan import Plan, call_flex, plan_for, run_plan
 from attn_mods.backends.sink_key import ScoreWithSinkKey, with_sink_key
-from attn_mods.backends.structure_options import structure_options, untrue_option
+from attn_mods.backends.structure_options import option_refusal, structure_options
 from attn_mods.block_mask import has_full_blocks
 from attn_mods.function_state import kernel_signature
 from attn_mods.realised import realised
@@ -48,6 +48,7 @@ INVARIANT_OPTIONS = {
     "BLOCK_N2": 64,
     "FORCE_USE_FLEX_ATTENTION": True,
 }
+INVARIANT_REFUSAL = "invariant=True sets the kernel's options itself; leave kernel_options out"
 MOST_SCORE_MODS = 64
 
 # Read once: a compiler that traces a call cannot ask the machine.
@@ -70,10 +71,10 @@ class Flex(Backend):
             return Reason(f"flex_attention does not run on {device.type}")
         if dtype not in DTYPES:
             return Reason(f"flex_attention has no kernel for {dtype}")
-        if needs.switched_on:
-            untrue = untrue_option(recipe, shapes, needs)
-            if untrue is not None:
-                return Reason(untrue, mendable=True)
+        if needs.kernel_options:
+            refused = INVARIANT_REFUSAL if needs.invariant else option_refusal(recipe, shapes, needs)
+            if refused is not None:
+                return Reason(refused, mendable=True)
         if device.type == "cpu":
             reason = _cpu_limits(needs)
             if reason is not None:

@@ -21,6 +21,9 @@ from attn_mods.structure_facts import Facts, facts_of
 ONE_BLOCK = 1 << 30
 """Without a mask torch lists one block of this size, which holds all queries and keys."""
 
+PASSES = ("fwd_", "bwd_")
+"""What stands before the name of an option that is for one pass."""
+
 MOST_DECODING_QUERIES = 127
 """Up to so many queries torch may run its decoding kernel, each part of which may read another tile of a row first."""
 
@@ -46,44 +49,51 @@ def structure_options(
     if facts is None:
         return {}
     # A score may make -inf of a key that the mask keeps; without one only infinite entries of q and k do.
-    is_safe = recipe.score is None and _rows_are_safe(facts, shapes)
-    backward = needs.training and facts.rows_are_contiguous and facts.columns_are_contiguous
-    true = {
-        "fwd_ROWS_GUARANTEED_SAFE": is_safe,
-        "fwd_BLOCKS_ARE_CONTIGUOUS": facts.rows_are_contiguous,
-        "bwd_BLOCKS_ARE_CONTIGUOUS": backward,
-    }
-    named = {without_pass(name) for name in given}
-    return {name: True for name, holds in true.items() if holds and without_pass(name) not in named}
+    left_out = {"ROWS_GUARANTEED_SAFE"} if recipe.score is not None else set()
+    left_out |= {without_pass(name) for name in given}
+    true = _true_options(facts, shapes, needs.training)
+    return {name: True for name, holds in true.items() if holds and without_pass(name) not in left_out}
 
 
-def switched_on(given: Mapping[str, Any] | None) -> frozenset[str]:
-    """Which of the caller's options are not off for some pass, by the names that serve both."""
-    return frozenset(without_pass(name) for name, value in (given or {}).items() if value)
+def options_on(given: Mapping[str, Any] | None) -> frozenset[str]:
+    """Which of the caller's options are on in which pass: their names with fwd_ or bwd_ before them."""
+    given = given or {}
+    names = {without_pass(name) for name in given}
+    return frozenset(
+        each_pass + name for each_pass in PASSES for name in names if given.get(each_pass + name, given.get(name))
+    )
 
 
-def untrue_option(recipe: Recipe, shapes: Shapes, needs: Needs) -> str | None:
-    """Why one of the options that the caller switched on would give another output; None if nothing is known of that.
+def option_refusal(recipe: Recipe, shapes: Shapes, needs: Needs) -> str | None:
+    """Why one of the caller's options gives another output, as far as that is known; None if it is not.
 
-    What is claimed of lists that were handed in, or that depend on the values of tensors, is the caller's word.
+    What is claimed of the lists is checked where the mask is a band of plain numbers and no compiler traces the call.
+    Elsewhere, and where lists are handed in, it is the caller's word.
     """
-    if recipe.score is not None and "PRESCALE_QK" in needs.switched_on:
-        # torch 2.11 and 2.13: q is scaled to base 2 before the product, and so the score's rule gets it in base 2.
-        return "the kernel option PRESCALE_QK hands the score's rule 1.44 times scale * q . k; leave it out"
-    claims = needs.switched_on & {"ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS"}
-    if not claims or needs.block_mask or needs.invariant or needs.compiling:
-        return None
-    facts = _facts(recipe, shapes)
+    on = {name for name in needs.options_on if needs.training or name.startswith("fwd_")}
+    if recipe.score is not None and not on.isdisjoint({"fwd_PRESCALE_QK", "bwd_PRESCALE_QK"}):
+        # torch 2.11 to 2.14: q is scaled to base 2 before the product, and so the score's rule gets it in base 2.
+        return "with the kernel option PRESCALE_QK a score's rule gets 1.44 times scale * q . k; leave it out"
+    facts = None if needs.block_mask or needs.compiling else _facts(recipe, shapes)
     if facts is None:
         return None
-    is_contiguous = facts.rows_are_contiguous and (facts.columns_are_contiguous or not needs.training)
-    true = {"ROWS_GUARANTEED_SAFE": _rows_are_safe(facts, shapes), "BLOCKS_ARE_CONTIGUOUS": is_contiguous}
-    untrue = next((claim for claim in sorted(claims) if not true[claim]), None)
-    return untrue and f"the kernel option {untrue} does not hold for this mask at these lengths; leave it out"
+    true = _true_options(facts, shapes, needs.training)
+    untrue = next((name for name in sorted(on & true.keys()) if not true[name]), None)
+    if untrue is None:
+        return None
+    what = "the first tile that is read may hide all of a row" if "SAFE" in untrue else "there are gaps in the lists"
+    return f"the kernel option {without_pass(untrue)} is not true of this mask at these lengths: {what}; leave it out"
 
 
-def _rows_are_safe(facts: Facts, shapes: Shapes) -> bool:
-    return shapes.q_len > MOST_DECODING_QUERIES and facts.rows_are_safe
+def _true_options(facts: Facts, shapes: Shapes, training: bool) -> dict[str, bool]:
+    """Whether what a kernel may be told is true; the backward kernel is told of nothing but the order of blocks."""
+    true = {
+        "fwd_ROWS_GUARANTEED_SAFE": shapes.q_len > MOST_DECODING_QUERIES and facts.rows_are_safe,
+        "fwd_BLOCKS_ARE_CONTIGUOUS": facts.rows_are_contiguous,
+    }
+    if training:
+        true["bwd_BLOCKS_ARE_CONTIGUOUS"] = facts.rows_are_contiguous and facts.columns_are_contiguous
+    return true
 
 
 def _facts(recipe: Recipe, shapes: Shapes) -> Facts | None:

@@ -20,11 +20,11 @@ def refusals(group: Group, device: str, training: bool, options: frozenset[str] 
         group: What was measured.
         device: "cuda" or "cpu".
         training: Whether gradients are wanted.
-        options: Names of kernel options that are switched on.
+        options: Names of kernel options that are on, with fwd_ or bwd_ before them.
     """
     group = group.to_ask_about()
     recipe = _placed(group)
-    needs = Needs(input_gradients=training, kernel_options=bool(options), switched_on=options)
+    needs = Needs(input_gradients=training, kernel_options=bool(options), options_on=options)
     asked = recipe, group.shape.shapes, group.shape.torch_dtype, torch.device(device), needs
     reasons = {backend.name: backend.supports(*asked) for backend in backends.ALL}
     return {each: str(reason) for each, reason in reasons.items() if reason is not None and not reason.package}

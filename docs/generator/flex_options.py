@@ -50,6 +50,6 @@ def _rows(one: Measured) -> Iterator[list[str]]:
 def _cell(row: Row | None, without_ms: float) -> str:
     if row is None:
         return ""
-    return (
-        f"{median(row[AS_GRAPH]) / without_ms:.2f}" if row["status"] == TIMED and row.get(AS_GRAPH) else row["status"]
-    )
+    if row["status"] != TIMED:
+        return str(row["status"])
+    return f"{median(row[AS_GRAPH]) / without_ms:.2f}" if row.get(AS_GRAPH) else ""

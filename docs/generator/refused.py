@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from attn_mods.backends.structure_options import switched_on
+from attn_mods.backends.structure_options import options_on
 from benchmarks.attention.cases import Group, Shape
 from benchmarks.attention.refusals import refusals
 from benchmarks.attention.report import Measured, Row, median
@@ -27,12 +27,12 @@ def as_at_hand(one: Measured) -> Measured:
 def _as_at_hand(row: Row, device: str) -> Row:
     if row["status"] == "unsupported" and _takes(row, device):
         return row | {"message": f"{row['message']}. The code at hand takes it, which this run did not measure"}
-    reason = refusal(row, device) if row["status"] == "ok" else None
+    reason = refusal(row, device) if row["status"] in ("ok", "wrong") else None
     if reason is None:
         return row
     kept = {name: value for name, value in row.items() if name not in HOW}
-    times = " and ".join(_times(row))
-    return kept | {"status": REFUSED, "message": f"{reason}. That is what the code at hand says; this run has {times}"}
+    found = " and ".join(_times(row)) or f"a wrong result ({row['message']})"
+    return kept | {"status": REFUSED, "message": f"{reason}. That is what the code at hand says; this run has {found}"}
 
 
 def _times(row: Row) -> Iterator[str]:
@@ -51,5 +51,5 @@ def refusal(row: Row, device: str) -> str | None:
     if not isinstance(way, OfBackend):
         return None
     group = Group(row["recipe"], row["case"], Shape(**row["shape"]))
-    training, options = row["what"] != "forward", switched_on(way.options)
+    training, options = row["what"] != "forward", options_on(way.options)
     return refusals(group, device, training, options).get(way.backend)

@@ -119,15 +119,21 @@ def test_the_compiler_is_told(
     mend_default_stages()
     choices = importlib.import_module("torch._inductor.choices").InductorChoices
     found = [config(kernel, 128, 128, 3)] * configs
-    heuristics = SimpleNamespace(
-        get_flex_attn_fwd_configs=lambda *asked: found, get_flex_attn_bwd_configs=lambda *asked: found
-    )
+    handed = []
+
+    def chosen(*asked: Any) -> list[Any]:
+        handed.append(asked)
+        return found
+
+    heuristics = SimpleNamespace(get_flex_attn_fwd_configs=chosen, get_flex_attn_bwd_configs=chosen)
     monkeypatch.setattr(choices, "get_config_heuristics", lambda self, device_type: heuristics)
     monkeypatch.setattr(default_stages, "shared_memory", lambda: room)
     node = node_of(kernel, SCORES["by distance"][0], everything)
     choose = getattr(choices(), kernel.choice)
     values = {"head_dim": 64, "seq_len": 512, "dtype": HALF, "device_type": device_type}
-    asked = [values[name] for name in inspect.signature(choose).parameters]
+    asked = {name: values[name] for name in inspect.signature(choose).parameters}
+    inspect.unwrap(choose)(choices(), **asked)
     with importlib.import_module("torch._inductor.virtualized").V.set_current_node(node):
-        told = choose(*asked)
-    assert [each.num_stages for each in told] == stages
+        for told in (choose(*asked.values()), choose(**asked)):
+            assert [each.num_stages for each in told] == stages
+    assert handed == handed[:1] * 3

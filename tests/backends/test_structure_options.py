@@ -13,7 +13,7 @@ import attn_mods as am
 from attn_mods import Recipe, masks, scores
 from attn_mods.algebra import And
 from attn_mods.backends import Call, Needs, Shapes, flex
-from attn_mods.backends.structure_options import structure_options, switched_on, untrue_option
+from attn_mods.backends.structure_options import option_refusal, options_on, structure_options
 from attn_mods.mask import Mask
 from tests.attention_inputs import inputs
 
@@ -110,53 +110,82 @@ def test_the_callers_own_options_win(given: str, left: set[str]) -> None:
     ("options", "on"),
     [
         (None, set()),
-        ({"PRESCALE_QK": False, "num_stages": None, "BLOCK_M": 0}, set()),
-        ({"PRESCALE_QK": True, "fwd_USE_TMA": 1, "bwd_BLOCK_M1": 32}, {"PRESCALE_QK", "USE_TMA", "BLOCK_M1"}),
-        ({"fwd_PRESCALE_QK": False, "bwd_PRESCALE_QK": True}, {"PRESCALE_QK"}),
+        ({"PRESCALE_QK": False}, set()),
+        ({"PRESCALE_QK": True, "bwd_BLOCK_M1": 32}, {"fwd_PRESCALE_QK", "bwd_PRESCALE_QK", "bwd_BLOCK_M1"}),
+        ({"bwd_PRESCALE_QK": True}, {"bwd_PRESCALE_QK"}),
+        ({"PRESCALE_QK": True, "fwd_PRESCALE_QK": False}, {"bwd_PRESCALE_QK"}),
+        ({"PRESCALE_QK": True, "fwd_PRESCALE_QK": False, "bwd_PRESCALE_QK": False}, set()),
     ],
-    ids=["none", "off", "on", "of one pass"],
+    ids=["none", "off", "both passes and one", "one pass", "off in one", "off in each"],
 )
-def test_switched_on(options: Any, on: set[str]) -> None:
-    assert switched_on(options) == on
+def test_options_on(options: Any, on: set[str]) -> None:
+    assert options_on(options) == on
 
 
-PRESCALED, SAID_SAFE, SAID_CONTIGUOUS = "PRESCALE_QK", "ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS"
+CAPPED, BIASED = Recipe(masks.Causal(), scores.Softcap(2.0)), Recipe(score=scores.HeadBias(torch.zeros(4)))
 WINDOW = masks.SlidingWindow(300)
+PRESCALED, SAID_SAFE, SAID_CONTIGUOUS = "PRESCALE_QK", "ROWS_GUARANTEED_SAFE", "BLOCKS_ARE_CONTIGUOUS"
+REFUSED: dict[str, tuple[Any, str, Needs, int]] = {
+    "base 2 of a softcap": (CAPPED, PRESCALED, INFERENCE, 512),
+    "base 2 of a bias": (BIASED, PRESCALED, INFERENCE, 512),
+    "base 2 of a gradient": (CAPPED, "bwd_PRESCALE_QK", TRAINING, 512),
+    "base 2 while compiling": (CAPPED, PRESCALED, Needs(compiling=True), 512),
+    "decoding kernel": (masks.Causal(), SAID_SAFE, INFERENCE, 127),
+    "not safe": (WINDOW, SAID_SAFE, INFERENCE, 1024),
+    "not contiguous": (WINDOW, SAID_CONTIGUOUS, INFERENCE, 1024),
+    "rows alone": (masks.Causal(), SAID_CONTIGUOUS, TRAINING, 300),
+    "rows alone, backward": (masks.Causal(), "bwd_BLOCKS_ARE_CONTIGUOUS", TRAINING, 300),
+}
+TAKEN: dict[str, tuple[Any, str, Needs, int]] = {
+    "base 2 of a mask": (masks.Causal(), PRESCALED, TRAINING, 512),
+    "no backward": (CAPPED, "bwd_PRESCALE_QK", INFERENCE, 512),
+    "safe": (masks.Causal(), SAID_SAFE, INFERENCE, 512),
+    "backward reads no such claim": (WINDOW, "bwd_ROWS_GUARANTEED_SAFE", TRAINING, 1024),
+    "rows alone, forward": (masks.Causal(), "fwd_BLOCKS_ARE_CONTIGUOUS", TRAINING, 300),
+    "rows alone, no gradients": (masks.Causal(), SAID_CONTIGUOUS, INFERENCE, 300),
+    "lists handed in": (WINDOW, SAID_SAFE, Needs(block_mask=True), 1024),
+    "lengths may be symbols": (WINDOW, SAID_SAFE, Needs(compiling=True), 1024),
+    "tensor": (masks.SlidingWindow(torch.tensor(300)), SAID_SAFE, INFERENCE, 1024),
+    "no band": (~masks.Causal(), SAID_SAFE, INFERENCE, 1024),
+}
 
 
-@pytest.mark.parametrize(
-    ("recipe", "option", "needs", "q_len", "untrue"),
-    [
-        (Recipe(masks.Causal(), scores.Softcap(2.0)), PRESCALED, Needs(), 512, True),
-        (Recipe(score=scores.HeadBias(torch.zeros(4))), PRESCALED, Needs(), 512, True),
-        (Recipe(masks.Causal()), PRESCALED, Needs(), 512, False),
-        (Recipe(masks.Causal()), SAID_SAFE, Needs(), 512, False),
-        (Recipe(masks.Causal()), SAID_SAFE, Needs(), 127, True),
-        (Recipe(WINDOW), SAID_SAFE, Needs(), 1024, True),
-        (Recipe(WINDOW), SAID_CONTIGUOUS, Needs(), 1024, True),
-        (Recipe(masks.Causal()), SAID_CONTIGUOUS, Needs(), 300, False),
-        (Recipe(masks.Causal()), SAID_CONTIGUOUS, Needs(input_gradients=True), 300, True),
-        (Recipe(WINDOW), SAID_SAFE, Needs(block_mask=True), 1024, False),
-        (Recipe(masks.SlidingWindow(torch.tensor(300))), SAID_SAFE, Needs(), 1024, False),
-    ],
-    ids=[
-        *("base 2 of a softcap", "base 2 of a bias", "base 2 of a mask", "safe", "decoding kernel", "not safe"),
-        *("not contiguous", "rows alone", "rows alone while training", "lists handed in", "tensor"),
-    ],
-)
-def test_options_that_give_another_output(recipe: Recipe, option: str, needs: Needs, q_len: int, untrue: bool) -> None:
-    asked = replace(needs, switched_on=frozenset({option}))
-    told = untrue_option(recipe, shapes(q_len), asked)
-    assert (told is not None) == untrue
-    assert told is None or option in told
+def refusal_of(recipe: Recipe | Mask, option: str, needs: Needs, q_len: int) -> str | None:
+    asked = replace(needs, options_on=options_on({option: True}))
+    return option_refusal(Recipe.of(recipe), shapes(q_len), asked)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_options_that_give_another_output(name: str) -> None:
+    told = refusal_of(*REFUSED[name])
+    assert told is not None and REFUSED[name][1].removeprefix("bwd_") in told and "leave it out" in told
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_options_that_do_not_or_are_the_callers_word(name: str) -> None:
+    assert refusal_of(*TAKEN[name]) is None
+
+
+@pytest.mark.parametrize("needs", [INFERENCE, TRAINING], ids=["inference", "training"])
+@pytest.mark.parametrize("mask", [masks.Causal(), masks.SlidingWindow(100), WINDOW, None], ids=str)
+@pytest.mark.parametrize("q_len", [100, 300, 1024])
+def test_what_attention_tells_a_kernel_a_caller_may_tell_it(mask: Mask | None, q_len: int, needs: Needs) -> None:
+    for option in passed(mask, q_len, needs=needs):
+        assert refusal_of(Recipe.of(mask), option, needs, q_len) is None
 
 
 @pytest.mark.parametrize("backend", ["auto", "flex"])
-@pytest.mark.parametrize("option", [PRESCALED, f"fwd_{PRESCALED}", f"bwd_{PRESCALED}"])
+@pytest.mark.parametrize("option", [PRESCALED, f"fwd_{PRESCALED}"])
 def test_they_are_refused(option: str, backend: str) -> None:
-    recipe = Recipe(masks.Causal(), scores.Softcap(2.0))
-    with pytest.raises(ValueError, match=r"causal with softcap: .*PRESCALE_QK hands .* leave it out"):
-        am.attention(*inputs(40), recipe, backend=backend, kernel_options={option: True})
+    with pytest.raises(
+        ValueError, match=r"causal with softcap: .*none \(flex: with the .*PRESCALE_QK .* leave it out\)"
+    ):
+        am.attention(*inputs(40), CAPPED, backend=backend, kernel_options={option: True})
+
+
+def test_invariant_sets_its_own() -> None:
+    with pytest.raises(ValueError, match=r"causal: .*none \(flex: invariant=True sets .* leave kernel_options out\)"):
+        am.attention(*inputs(40), masks.Causal(), invariant=True, kernel_options={"FORCE_USE_FLEX_ATTENTION": False})
 
 
 def options_on_a_gpu(given: dict[str, Any] | None, needs: Needs = INFERENCE) -> Any:

@@ -52,7 +52,7 @@ def test_the_row_of_what_is_refused_says_so(name: str) -> None:
     for row in rows:
         if row["status"] == REFUSED:
             assert f"- {row['backend']}, refused: {row['message']}" in page
-            assert " ms as called" in row["message"]
+            assert " ms as called" in row["message"] or " this run has a wrong result (" in row["message"]
 
 
 def test_a_backend_that_comes_to_refuse_loses_its_times() -> None:
@@ -71,6 +71,16 @@ def test_a_backend_that_comes_to_refuse_loses_its_times() -> None:
     assert "1 ms device time and 2 ms as called" in row["message"].replace(".0", "").replace(".00", "")
     assert [each["status"] for each in others] == ["ok", "ok", REFUSED]
     assert {each["backend"] for each in fastest(after, "forward", AS_GRAPH)} == {"flex", "flex_by_hand"}
+
+
+def test_what_was_wrong_and_is_refused_by_now_says_both() -> None:
+    refusals.cache_clear()
+    row = timed("flex_prescaled") | {"status": "wrong", "message": "far off"}
+    wrong = {name: value for name, value in row.items() if name not in (AS_CALLED, AS_GRAPH)}
+    ((refused,), (still,)) = (as_at_hand(on_a_card(wrong | {"recipe": name})).rows for name in ("alibi", "causal"))
+    assert refused["status"] == REFUSED
+    assert "PRESCALE_QK" in refused["message"] and refused["message"].endswith("this run has a wrong result (far off)")
+    assert still == wrong
 
 
 def test_what_a_backend_refused_in_a_run_and_takes_by_now_says_so() -> None:

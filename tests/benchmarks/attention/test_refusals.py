@@ -30,7 +30,7 @@ def test_gradients_are_asked_for_too() -> None:
 
 
 def test_a_kernel_option_that_gives_another_output() -> None:
-    prescaled = frozenset({"PRESCALE_QK"})
+    prescaled = frozenset({"fwd_PRESCALE_QK"})
     assert "PRESCALE_QK" in refusals(Group("alibi", "bench", HALF), "cuda", False, prescaled)["flex"]
     assert "flex" not in refusals(Group("causal", "bench", HALF), "cuda", False, prescaled)
 
