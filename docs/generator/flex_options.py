@@ -19,7 +19,7 @@ TIMED = "ok"
 
 def flex_options() -> str:
     """The section: a row for each recipe, size and pass that was measured with an option and without; none if none."""
-    rows = [row for run in runs() for one in measured(run) for row in _rows(as_at_hand(one))]
+    rows = [row for run in runs() for one in measured(run) if _has_options(one) for row in _rows(as_at_hand(one))]
     if not rows:
         return ""
     named = " and ".join(f"`{way.name}` with {_said(way.options)}" for way in TUNED)
@@ -30,6 +30,10 @@ def flex_options() -> str:
         "of that without an option in the same run. An option that gives a score's rule other numbers is refused "
         f"where there is one.\n\n{card_report.markdown_table(titles, rows, names=3)}"
     )
+
+
+def _has_options(one: Measured) -> bool:
+    return any(row["backend"] in {way.name for way in TUNED} for row in one.rows)
 
 
 def _said(options: dict[str, object]) -> str:
