@@ -111,8 +111,8 @@ def attention(
     Raises:
         ValueError: Sizes, lengths, devices or a block_mask that do not fit; an unknown backend or kernel option; a call
             that no backend, or not the one named, computes exactly. Nothing else is computed instead.
-        TypeError: Something that is no recipe, dtypes that do not fit, or kernel_options that hold something else than
-            numbers, texts and None.
+        TypeError: Something that is no recipe, dtypes that do not fit, or a kernel option of another type than torch
+            documents.
         RuntimeError: torch's recompile limit is reached.
     """
     signature = None

@@ -134,3 +134,48 @@ def test_sizes_that_a_compiler_holds_as_symbols_are_compared_by_value(batch: int
     compiled = torch.compile(sizes_fit, fullgraph=True, dynamic=True, backend="eager")
     assert torch.equal(compiled(torch.zeros(batch, 4, 8, 16)), torch.ones(batch, 4, 8, 16))
     torch._dynamo.reset()
+
+
+@pytest.mark.parametrize(
+    ("options", "rule", "got"),
+    [
+        ([1], "kernel_options must be a dict", r"\[1\]"),
+        ({3: 4}, "kernel_options must map names to values", "3: 4"),
+        ({"BLOCK_M": [64]}, "BLOCK_M must be a whole number", r"'BLOCK_M': \[64\]"),
+        ({"BLOCK_M": torch.ones(2)}, "BLOCK_M must be a whole number", "'BLOCK_M': a tensor"),
+        ({"BLOCK_M": -64}, "BLOCK_M must be a whole number", "'BLOCK_M': -64"),
+        ({"BLOCK_M": True}, "BLOCK_M must be a whole number", "'BLOCK_M': True"),
+        ({"num_stages": None}, "num_stages must be a whole number", "'num_stages': None"),
+        ({"fwd_BLOCK_M": 64.0}, "fwd_BLOCK_M must be a whole number", r"'fwd_BLOCK_M': 64\.0"),
+        ({"PRESCALE_QK": "False"}, "PRESCALE_QK must be True or False", "'PRESCALE_QK': 'False'"),
+        ({"PRESCALE_QK": 1}, "PRESCALE_QK must be True or False", "'PRESCALE_QK': 1"),
+        ({"BACKEND": "flash"}, "BACKEND must be one of AUTO, TRITON, FLASH, TRITON_DECODE", "'BACKEND': 'flash'"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("function", [am.attention, am.explain], ids=["attention", "explain"])
+def test_kernel_options_that_are_none(options: Any, rule: str, got: str, function: Any) -> None:
+    with pytest.raises(TypeError, match=rf"causal: {rule}.*, got {got}.*; pass some of torch's FlexKernelOptions"):
+        function(*inputs(8), masks.Causal(), kernel_options=options)
+
+
+DOCUMENTED = "kernel_options must be options that torch documents"
+
+
+@pytest.mark.parametrize(
+    ("options", "rule", "remedy"),
+    [
+        ({"SM_SCALE": 0.5}, DOCUMENTED, "BLOCK_M"),
+        ({"BLOCKM": 64}, DOCUMENTED, "BLOCK_M"),
+        ({"fwd_bwd_BLOCK_M": 64}, DOCUMENTED, "BLOCK_M"),
+        ({"bwd_IS_DIVISIBLE": True}, DOCUMENTED, "fwd_ or bwd_"),
+        ({"fwd_BACKEND": "TRITON"}, DOCUMENTED, "all but BACKEND and FORCE_USE_FLEX_ATTENTION"),
+        ({"BACKEND": "FLASH"}, "kernel_options must leave the backend as it is", "flex_flash"),
+        ({"BACKEND": "TRITON", "FORCE_USE_FLEX_ATTENTION": True}, "BACKEND and FORCE_USE_.* exclude each other", "one"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("function", [am.attention, am.explain], ids=["attention", "explain"])
+def test_kernel_options_that_are_not_the_callers(options: Any, rule: str, remedy: str, function: Any) -> None:
+    with pytest.raises(ValueError, match=rf"causal: {rule}, got .*{remedy}"):
+        function(*inputs(8), masks.Causal(), kernel_options=options)

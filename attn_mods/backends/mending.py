@@ -21,7 +21,7 @@ def once(mend: Callable[[], None]) -> Callable[[], None]:
     def mending() -> None:
         first()
 
-    return mending  # type: ignore[no-any-return]
+    return mending  # type: ignore[no-any-return]  # torch's decorator has no types
 
 
 def mended(function: Function) -> Function:

@@ -1,7 +1,8 @@
-"""Structure facts as options of torch's GPU kernels, which skip work where they are told so and check nothing.
+"""Options of torch's GPU kernels: structure facts that they are told, and what a caller may not tell them.
 
-ROWS_GUARANTEED_SAFE leaves out the care for tiles that hide all of a row so far, BLOCKS_ARE_CONTIGUOUS has a kernel
-step to the next block instead of reading its number. CPU kernels have neither.
+Kernels skip work where they are told so, and check nothing. ROWS_GUARANTEED_SAFE leaves out the care for tiles that
+hide all of a row so far, BLOCKS_ARE_CONTIGUOUS has a kernel step to the next block instead of reading its number. CPU
+kernels have neither.
 """
 
 from __future__ import annotations

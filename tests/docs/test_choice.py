@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from attn_mods import tuning
 from attn_mods.tuning import Table
-from benchmarks.attention.tune import Regret, regrets_without_own_recipe, regrets_without_own_sizes, table_of
+from benchmarks.attention.tune import (
+    NOT_MEASURED,
+    Regret,
+    regrets_without_own_recipe,
+    regrets_without_own_sizes,
+    table_of,
+)
 from docs.generator import choice
 from docs.generator.choice import BAR, NONE, by_earlier_runs, foretold, how_good_the_choice_is
 from docs.generator.records import runs
@@ -107,3 +115,11 @@ def test_every_case_further_off_is_listed(table: Table, monkeypatch: pytest.Monk
 def test_nothing_before_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "by_earlier_runs", lambda table: [])
     assert how_good_the_choice_is().count(f"\n\n{NONE}\n") == 2
+
+
+def test_a_run_says_how_many_of_its_cases_it_did_not_measure() -> None:
+    run = {"run_id": "a", "started_at": "today", "command": "measure"}
+    near, far = (SimpleNamespace(share=share, problem=None) for share in (BAR, 2 * BAR))
+    unmeasured = SimpleNamespace(share=math.inf, problem=NOT_MEASURED)
+    assert choice._judged(run, [near, far]) == "run a, today, 1 of 2 cases within 3%: `measure`"
+    assert choice._judged(run, [near, unmeasured]) == "run a, today, 1 of 1 cases within 3%, 1 not measured: `measure`"
