@@ -18,9 +18,8 @@ from collections.abc import Callable
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]  # it has no types
-import torch
 
-from attn_mods.backends.mending import is_mended, mended, tell_apart_what_is_kept
+from attn_mods.backends.mending import is_mended, mended, once, tell_apart_what_is_kept
 
 UNUSED = tuple(sympy.Symbol(f"unused{number}") for number in range(1000))
 
@@ -30,23 +29,21 @@ WHOLE_BLOCK = "N == BLOCK_N && 24 * BLOCK_M > K"
 TAG = "flex_attention mended by attn_mods"
 
 
-@torch._dynamo.assume_constant_result  # type: ignore[untyped-decorator]  # at trace time too, outside of the graph
-def mend_cpu_kernel() -> bool:
-    """Mend both; whether this torch has the kernel.
+@once  # every call of attention asks
+def mend_cpu_kernel() -> None:
+    """Mend both, where this torch has the kernel.
 
     What the compiler keeps on disk is told apart from what it generated without this.
     """
     importlib.import_module("torch._inductor.compile_fx")  # the compiler's modules cannot be imported in any order
     template: Any = importlib.import_module("torch._inductor.codegen.cpp_flex_attention_template")
     original: Callable[..., str] | None = getattr(template.CppFlexAttentionTemplate, "modification", None)
-    if original is None:
-        return False
-    if not is_mended(original):
-        template.CppFlexAttentionTemplate.modification = _with_unmistakable_placeholders(original)
-        products: Any = importlib.import_module("torch._inductor.codegen.cpp_micro_gemm").CppMicroGemmFP32Vec
-        products.TEMPLATE_KERNEL = products.TEMPLATE_KERNEL.replace(WHOLE_VECTORS, WHOLE_BLOCK)
-        tell_apart_what_is_kept(TAG)
-    return True
+    if original is None or is_mended(original):
+        return
+    template.CppFlexAttentionTemplate.modification = _with_unmistakable_placeholders(original)
+    products: Any = importlib.import_module("torch._inductor.codegen.cpp_micro_gemm").CppMicroGemmFP32Vec
+    products.TEMPLATE_KERNEL = products.TEMPLATE_KERNEL.replace(WHOLE_VECTORS, WHOLE_BLOCK)
+    tell_apart_what_is_kept(TAG)
 
 
 def _with_unmistakable_placeholders(original: Callable[..., str]) -> Callable[..., str]:

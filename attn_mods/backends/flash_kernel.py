@@ -10,13 +10,12 @@ negative index is mended as for the other kernels.
 
 from __future__ import annotations
 
-import functools
 import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
-from attn_mods.backends.mending import is_mended, mended, tell_apart_what_is_kept
+from attn_mods.backends.mending import is_mended, mended, once, tell_apart_what_is_kept
 from attn_mods.backends.negative_indexes import FromTheEnd, mend_indexes
 
 TAG = "FLASH mended by attn_mods"
@@ -28,7 +27,7 @@ INDEX = "_emit_scalar_fragment"
 """The method of 2.11 that writes an index; a torch that has none is not lacking in numbers either."""
 
 
-@functools.cache
+@once
 def mend_flash_kernel() -> None:
     """Give the generator what it lacks."""
     importlib.import_module("torch._inductor.compile_fx")  # the compiler's modules cannot be imported in any order
