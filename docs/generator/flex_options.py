@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from benchmarks import card_report
 from benchmarks.attention.cases import Shape
@@ -11,7 +12,7 @@ from benchmarks.attention.ways import TUNED
 from benchmarks.bars import digits
 from docs.generator.records import runs
 from docs.generator.refused import as_at_hand
-from docs.generator.words import AS_GRAPH, heads, passed, tokens
+from docs.generator.words import AS_CALLED, AS_GRAPH, heads, passed, tokens
 
 FLEX = "flex"
 TIMED = "ok"
@@ -19,41 +20,74 @@ TIMED = "ok"
 
 def flex_options() -> str:
     """The section: a row for each recipe, size and pass that was measured with an option and without; none if none."""
-    rows = [row for run in runs() for one in measured(run) if _has_options(one) for row in _rows(as_at_hand(one))]
-    if not rows:
+    compared = [each for run in runs() for one in measured(run) for each in _compared(as_at_hand(one))]
+    if not compared:
         return ""
+    compared.sort(key=lambda each: (each.shape.kv_len, each.recipe, each.what))
     named = " and ".join(f"`{way.name}` with {_said(way.options)}" for way in TUNED)
     titles = ["recipe", "sizes", "pass", f"{FLEX}, ms", *(way.name for way in TUNED)]
     return (
         "## Options of the flex kernel\n\n"
         f'`{FLEX}` is `attention(..., backend="{FLEX}")`, {named} as its `kernel_options`. Device time, as a multiple '
-        "of that without an option in the same run. An option that gives a score's rule other numbers is refused "
-        f"where there is one.\n\n{card_report.markdown_table(titles, rows, names=3)}"
+        "of that without an option in the same run; in brackets the same as called. An option that gives a score's "
+        f"rule other numbers is refused where there is one. {' '.join(_summary(way.name, compared) for way in TUNED)} "
+        "So none is on unless it is asked for.\n\n"
+        f"{card_report.markdown_table(titles, [each.cells() for each in compared], names=3)}"
     )
-
-
-def _has_options(one: Measured) -> bool:
-    return any(row["backend"] in {way.name for way in TUNED} for row in one.rows)
 
 
 def _said(options: dict[str, object]) -> str:
     return ", ".join(f"`{name}`" for name in options)
 
 
-def _rows(one: Measured) -> Iterator[list[str]]:
-    shape = Shape(**one.rows[0]["shape"])
+@dataclass(frozen=True)
+class _Compared:
+    """One recipe, size and pass of a run.
+
+    Attributes:
+        recipe: The entry's name.
+        shape: The sizes.
+        what: The pass.
+        rows: The records, by way.
+    """
+
+    recipe: str
+    shape: Shape
+    what: str
+    rows: dict[str, Row]
+
+    def share(self, way: str, times: str) -> float | None:
+        """A way's time as a multiple of that without an option; None if either has none."""
+        row, without = self.rows.get(way, {}), self.rows[FLEX].get(times)
+        if row.get("status") != TIMED or not row.get(times) or not without:
+            return None
+        return float(median(row[times]) / median(without))
+
+    def cells(self) -> list[str]:
+        """The line of the table."""
+        without = digits(median(self.rows[FLEX][AS_GRAPH]))
+        sizes = f"{tokens(self.shape)} {heads(self.shape)}"
+        return [self.recipe, sizes, passed(self.what), without, *(self._cell(way.name) for way in TUNED)]
+
+    def _cell(self, way: str) -> str:
+        row = self.rows.get(way)
+        if row is not None and row["status"] != TIMED:
+            return str(row["status"])
+        device, called = self.share(way, AS_GRAPH), self.share(way, AS_CALLED)
+        return "" if device is None or called is None else f"{device:.2f} ({called:.2f})"
+
+
+def _compared(one: Measured) -> Iterator[_Compared]:
     for what in dict.fromkeys(row["what"] for row in one.rows):
         found = {row["backend"]: row for row in one.of(what)}
-        without = found.get(FLEX, {}).get(AS_GRAPH)
-        if without and any(way.name in found for way in TUNED):
-            cells = [_cell(found.get(way.name), median(without)) for way in TUNED]
-            sizes = f"{tokens(shape)} {heads(shape)}"
-            yield [str(one.rows[0]["recipe"]), sizes, passed(what), digits(median(without)), *cells]
+        if found.get(FLEX, {}).get(AS_GRAPH) and any(way.name in found for way in TUNED):
+            yield _Compared(str(one.rows[0]["recipe"]), Shape(**one.rows[0]["shape"]), what, found)
 
 
-def _cell(row: Row | None, without_ms: float) -> str:
-    if row is None:
-        return ""
-    if row["status"] != TIMED:
-        return str(row["status"])
-    return f"{median(row[AS_GRAPH]) / without_ms:.2f}" if row.get(AS_GRAPH) else ""
+def _summary(way: str, compared: Iterable[_Compared]) -> str:
+    """How often the option was of use."""
+    device, called = (
+        [share for each in compared if (share := each.share(way, times)) is not None] for times in (AS_GRAPH, AS_CALLED)
+    )
+    fewer = [sum(share < 1 for share in shares) for shares in (device, called)]
+    return f"`{way}` took less device time in {fewer[0]} of {len(device)} rows, as called in {fewer[1]}."
