@@ -12,7 +12,7 @@ from benchmarks.attention.ways import TUNED
 from benchmarks.bars import digits
 from docs.generator.records import runs
 from docs.generator.refused import as_at_hand
-from docs.generator.words import AS_CALLED, AS_GRAPH, heads, passed, tokens
+from docs.generator.words import AS_CALLED, AS_GRAPH, HOW, heads, passed, tokens
 
 FLEX = "flex"
 TIMED = "ok"
@@ -56,12 +56,12 @@ class _Compared:
     what: str
     rows: dict[str, Row]
 
-    def share(self, way: str, times: str) -> float | None:
-        """A way's time as a multiple of that without an option; None if either has none."""
-        row, without = self.rows.get(way, {}), self.rows[FLEX].get(times)
-        if row.get("status") != TIMED or not row.get(times) or not without:
+    def shares(self, way: str) -> tuple[float, float] | None:
+        """A way's device time and time as called, as multiples of those without an option; None if one is missing."""
+        row, without = self.rows.get(way, {}), self.rows[FLEX]
+        if row.get("status") != TIMED or not all(each.get(times) for each in (row, without) for times in HOW):
             return None
-        return float(median(row[times]) / median(without))
+        return median(row[AS_GRAPH]) / median(without[AS_GRAPH]), median(row[AS_CALLED]) / median(without[AS_CALLED])
 
     def cells(self) -> list[str]:
         """The line of the table."""
@@ -73,8 +73,8 @@ class _Compared:
         row = self.rows.get(way)
         if row is not None and row["status"] != TIMED:
             return str(row["status"])
-        device, called = self.share(way, AS_GRAPH), self.share(way, AS_CALLED)
-        return "" if device is None or called is None else f"{device:.2f} ({called:.2f})"
+        shares = self.shares(way)
+        return "" if shares is None else f"{shares[0]:.2f} ({shares[1]:.2f})"
 
 
 def _compared(one: Measured) -> Iterator[_Compared]:
@@ -86,8 +86,6 @@ def _compared(one: Measured) -> Iterator[_Compared]:
 
 def _summary(way: str, compared: Iterable[_Compared]) -> str:
     """How often the option was of use."""
-    device, called = (
-        [share for each in compared if (share := each.share(way, times)) is not None] for times in (AS_GRAPH, AS_CALLED)
-    )
-    fewer = [sum(share < 1 for share in shares) for shares in (device, called)]
-    return f"`{way}` took less device time in {fewer[0]} of {len(device)} rows, as called in {fewer[1]}."
+    found = [shares for each in compared if (shares := each.shares(way))]
+    device, called = (sum(shares[place] < 1 for shares in found) for place in (0, 1))
+    return f"`{way}` took less device time in {device} of {len(found)} rows, as called in {called}."

@@ -44,7 +44,7 @@ def test_a_time_as_a_multiple_a_reason_and_nothing(monkeypatch: pytest.MonkeyPat
         "alibi": ("", "refused"),
         "sliding_window": ("failed", ""),
     }
-    said = "`flex_tma` took less device time in 1 of 1 rows, as called in 1. `flex_prescaled` took less device time in "
+    said = "`flex_tma` took less device time in 1 of 2 rows, as called in 1. `flex_prescaled` took less device time in "
     assert f"{said}0 of 0 rows, as called in 0." in flex_options()
     monkeypatch.setattr(section, "runs", lambda: [[run, *alone]])
     assert flex_options() == ""
