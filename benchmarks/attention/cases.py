@@ -154,6 +154,12 @@ def recipe_digest(name: str) -> str:
     return hashlib.sha256(Path(inspect.getfile(makes)).read_bytes()).hexdigest()[:16]
 
 
+@functools.cache
+def recipe_name(group: Group) -> str:
+    """The name of a group's recipe, by which tables know it; to have it the recipe is made, which may take a second."""
+    return group.to_ask_about().recipe("cpu").name
+
+
 def is_of_this_file(row: dict[str, Any]) -> bool:
     """Whether a record of attention is of the recipe's file at hand; one without a digest does not say otherwise."""
     return row.get("recipe_digest") in (None, recipe_digest(row["recipe"]))

@@ -15,7 +15,7 @@ from attn_mods.backends import Shapes
 from attn_mods.dispatch import ranked
 from attn_mods.tuning import FORWARD, TRAINING, Measured, Table, nearest
 from attn_mods.tuning.typical import BUILT_IN, REFERENCE, look_up, typical
-from benchmarks.attention.cases import USUAL_CASE, Group, Shape
+from benchmarks.attention.cases import USUAL_CASE, Group, Shape, recipe_name
 from benchmarks.attention.measure import key_of
 from benchmarks.attention.refusals import refusals
 from benchmarks.attention.report import median
@@ -174,7 +174,7 @@ def _measurement(group: Group, rows: Sequence[Row]) -> Measured:
     """The times of the backends that computed a group in one pass."""
     timed = [row for row in rows if row["status"] == "ok"]
     return Measured(
-        group.to_ask_about().recipe("cpu").name,
+        recipe_name(group),
         rows[0]["what"],
         group.shape.shapes,
         group.shape.dtype,

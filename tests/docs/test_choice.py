@@ -11,6 +11,7 @@ import pytest
 
 from attn_mods import tuning
 from attn_mods.tuning import Table
+from benchmarks.attention.cases import recipe_name
 from benchmarks.attention.tune import (
     NOT_MEASURED,
     Regret,
@@ -58,8 +59,7 @@ def test_each_run_is_judged_by_what_was_measured_before_it(table: Table) -> None
         held = {(row.recipe, row.what, row.shapes) for row in table_of(before).rows}
         for regret in its_own:
             group = regret.group
-            name = group.to_ask_about().recipe("cpu").name
-            assert regret.is_in_table == ((name, regret.what, group.shape.shapes) in held)
+            assert regret.is_in_table == ((recipe_name(group), regret.what, group.shape.shapes) in held)
 
 
 WITHOUT = [regrets_without_own_sizes, regrets_without_own_recipe]
