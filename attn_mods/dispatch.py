@@ -190,17 +190,20 @@ def explain(
 
 def _how_chosen(call: Call, chosen: Backend | None, measured: Measured | None) -> str:
     """What "auto" went by."""
-    if measured is not None and chosen is not None and chosen.name not in measured.ms:
-        return (
-            f"auto: none of those measured on this card computes this, so a fixed order decides; measured: {measured}"
-        )
+    if measured is not None and chosen is not None and chosen not in _by_time(measured, call.recipe, call.shapes):
+        held = " but with a matrix of all pairs, timed on a shorter sequence" if chosen.name in measured.ms else ""
+        why = f"none of those measured on this card computes this{held}, so a fixed order decides"
+        return f"auto: {why}; measured: {measured}"
     if isinstance(measured, Typical):
-        scaled = "" if measured.shapes == call.shapes else ", scaled to these sizes"
+        scaled = "" if measured.shapes == call.shapes else ", scaled to these sizes; the times are unscaled"
         return f"auto: {call.recipe.name} was not measured on this card; the fastest by {measured}{scaled}"
     if measured is not None and measured.shapes == call.shapes:
         return f"auto: the fastest of those measured on this card: {measured}"
     if measured is not None:
-        return f"auto: the fastest by the nearest case measured on this card, scaled to these sizes: {measured}"
+        return (
+            "auto: the fastest by the nearest case measured on this card, scaled to these sizes; the times are those "
+            f"of the case itself: {measured}"
+        )
     if table_for(call.q.device) is None:
         return f"auto: nothing was measured on this {call.q.device.type} device, so a fixed order decides"
     return f"auto: {call.recipe.name} was not measured on this card in {call.q.dtype}, so a fixed order decides"
@@ -315,11 +318,18 @@ def ranked(measured: Measured | None, recipe: Recipe, shapes: Shapes, device: to
     in_order = backends.in_order(recipe, shapes, device)
     if measured is None:
         return in_order
-    by_time = [backends.get(name) for name in measured.fastest_first(shapes)]
-    # What holds a q_len x kv_len matrix and was fast on a shorter sequence may not even fit on this one.
-    is_longer = shapes.q_len * shapes.kv_len > measured.shapes.q_len * measured.shapes.kv_len
-    fastest = [each for each in by_time if not (is_longer and each.is_dense(recipe, shapes))]
+    fastest = _by_time(measured, recipe, shapes)
     return [*fastest, *(each for each in in_order if each not in fastest)]
+
+
+def _by_time(measured: Measured, recipe: Recipe, shapes: Shapes) -> list[Backend]:
+    """The backends that were measured, the fastest first.
+
+    What holds a q_len x kv_len matrix and was fast on a shorter sequence may not even fit on this one.
+    """
+    is_longer = shapes.q_len * shapes.kv_len > measured.shapes.q_len * measured.shapes.kv_len
+    by_time = (backends.get(name) for name in measured.fastest_first(shapes))
+    return [each for each in by_time if not (is_longer and each.is_dense(recipe, shapes))]
 
 
 def _measured(call: Call) -> Measured | None:

@@ -1,4 +1,7 @@
-"""``python -m benchmarks run NAME…``, ``run block_mask_build``, ``run block_mask_decode``, ``report``, ``show``."""
+"""``python -m benchmarks run NAME…``, ``run block_mask_build``, ``run block_mask_decode``; ``report, show, tune``.
+
+What is wrong with a file or an option is said in a sentence.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,19 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import jsonschema
 import rich
 import torch
 from rich.progress import Progress
 
 from attn_mods import tuning
+from attn_mods.registry import UnknownEntryError
 from benchmarks import block_mask_build, card_report, device_build, device_decode, record, report
 from benchmarks.attention import command as attention
 from benchmarks.attention import report as attention_report
@@ -30,6 +35,8 @@ from benchmarks.measured_masks import MASKS
 from benchmarks.methods import METHODS
 
 T = TypeVar("T")
+READ = click.Path(exists=True, dir_okay=False, path_type=Path)
+WRITTEN = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,7 @@ def main() -> None:
 @click.option("--budget", type=float, help="Seconds after which nothing more is begun.")
 @click.option("--device", type=click.Choice(["cuda", "cpu"]), help="Where to measure; a card if there is one.")
 @click.option("--commit", help="What to record where the code lies without its git folder.")
-@click.option("--out", type=click.Path(path_type=Path), help="File to write as it goes; .jsonl or .jsonl.gz.")
+@click.option("--out", type=WRITTEN, help="File to write as it goes; .jsonl or .jsonl.gz.")
 def run(
     names: tuple[str, ...],
     everything: bool,
@@ -119,8 +126,8 @@ def run(
 ) -> None:
     """Measure attention of the entries NAMES in every way that computes them, each checked before it is timed.
 
-    With block_mask_build or block_mask_decode as the only name, how long it takes to build BlockMasks. A file that
-    --out names is taken up where it ended.
+    A file that --out names is taken up where it ended. With block_mask_build or block_mask_decode as the only name,
+    how long it takes to build BlockMasks, which goes to a new file.
     """
     if bool(names) == everything:
         raise click.UsageError("name what to measure, or give --all; attn-mods list shows the entries")
@@ -128,22 +135,30 @@ def run(
     if of_block_masks:
         if len(names) > 1 or backends is not None or cases or passes or jobs > 1:
             raise click.UsageError(f"{of_block_masks[0]} is measured by itself, with --mask, --length and --method")
+        if out is not None and out.exists() and out.stat().st_size:
+            raise click.UsageError(f"{out} holds something already; name a new file for {of_block_masks[0]}")
         _run_block_masks(names[0], out, **options)
         return
     if options["masks"] or options["methods"]:
         raise click.UsageError(f"--mask and --method are for {' and '.join(BLOCK_MASKS)}")
+    if backends is not None and not backends.strip(", "):
+        raise click.UsageError("--backends names none; leave it out for all")
     choice = attention.Choice(
-        names,
+        _each_once(names),
         options["suite"],
-        tuple(filter(None, backends.split(","))) if backends else (),
+        _each_once(filter(None, backends.split(","))) if backends else (),
         ATTENTION_BUDGET if options["budget"] is None else options["budget"],
         options["device"] or ("cuda" if torch.cuda.is_available() else "cpu"),
-        cases,
-        options["lengths"],
+        _each_once(cases),
+        _each_once(options["lengths"]),
         jobs,
         tuple(what for what in PASSES if what in (passes or PASSES)),
     )
     attention.run(choice, _header(choice.command, options["commit"], choice.device), out)
+
+
+def _each_once(asked: Iterable[T]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(asked))
 
 
 def _header(command: str, commit: str | None, device: str) -> dict[str, Any]:
@@ -161,6 +176,8 @@ def _header(command: str, commit: str | None, device: str) -> dict[str, Any]:
 
 def _run_block_masks(what: str, out: Path | None, commit: str | None, **options: Any) -> None:
     """One record a cell: on a CPU each in a process of its own, on a card all in one."""
+    if options["suite"] != CARD_SUITE and (options["device"] == "cuda" or options["budget"] is not None):
+        raise click.UsageError(f"--device cuda and --budget are for --suite {CARD_SUITE}")
     options["budget"] = CARD_BUDGET if options["budget"] is None else options["budget"]
     choice = Choice(what, **options | {"device": options["device"] or "cuda"})
     header = _header(choice.command, commit, choice.device)
@@ -244,12 +261,12 @@ def cell(recipe: str, length: int, backend: str, seconds: float) -> None:
 
 
 @main.command(name="report")
-@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.argument("paths", nargs=-1, type=READ)
 def report_command(paths: tuple[Path, ...]) -> None:
     """Print what was measured, in PATHS or in all committed records: tables for processors, Markdown for cards."""
     on_cards = []
     for path in paths or record.result_files():
-        records = list(record.read(path))
+        records = _records(path)
         if any(row["record"] == "attention" for row in records):
             click.echo(attention_report.page(records), nl=False)
         elif records[0]["environment"]["card"] is None:
@@ -261,22 +278,27 @@ def report_command(paths: tuple[Path, ...]) -> None:
 
 
 @main.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
-@click.option("--against", type=click.Path(exists=True, path_type=Path), help="Records of a later run to judge it by.")
-@click.option("--out", type=click.Path(path_type=Path), help="File to write; attn_mods/tuning/<card>.json if left out.")
+@click.argument("paths", nargs=-1, required=True, type=READ)
+@click.option("--against", type=READ, help="Records of a later run to judge it by, in place of writing it.")
+@click.option("--out", type=WRITTEN, help="File to write; attn_mods/tuning/<card>.json if left out.")
 def tune(paths: tuple[Path, ...], against: Path | None, out: Path | None) -> None:
     """Make the table that "auto" goes by from the records in PATHS, all of one card."""
+    if against is not None and out is not None:
+        raise click.UsageError("--against writes no table; leave --out out")
     try:
-        table = attention_tune.table_of(row for path in paths for row in record.read(path))
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+        table = attention_tune.table_of(row for path in paths for row in _records(path))
+        later = [] if against is None else _records(against)
+        if any(row["environment"]["card"] != table.card for row in later if row["record"] == "environment"):
+            raise click.UsageError(f"{against}: the later run must be on {table.card}, as the table is")
+        regrets = sorted(attention_tune.regrets(table, later), key=lambda regret: -regret.share)
+    except (ValueError, UnknownEntryError) as error:
+        raise click.UsageError(str(error.args[0])) from None
     if against is None:
         target = out or tuning.FOLDER / tuning.file_name(table.card)
         tuning.write(target, table)
         click.echo(f"{len(table.rows)} measurements on {table.card} written to {target}")
         return
-    found = sorted(attention_tune.regrets(table, record.read(against)), key=lambda regret: -regret.share)
-    for regret in found:
+    for regret in regrets:
         where = "in the table" if regret.is_in_table else "not in the table"
         name = f"{regret.group.name}, {regret.what}"
         slower = f"{regret.share:.1%}" if regret.problem is None else regret.problem
@@ -284,11 +306,30 @@ def tune(paths: tuple[Path, ...], against: Path | None, out: Path | None) -> Non
 
 
 @main.command()
-@click.argument("path", type=click.Path(exists=True, path_type=Path))
+@click.argument("path", type=READ)
 def show(path: Path) -> None:
     """Print every record of a file as JSON."""
-    for row in record.read(path):
+    for row in _records(path):
         rich.print_json(data=row)
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    """The records of a file, which begin with that of a run.
+
+    Raises:
+        click.UsageError: It has none, or is no file of records.
+    """
+    try:
+        records = list(record.read(path))
+    except jsonschema.ValidationError as error:
+        raise click.UsageError(
+            f"{path}: a record is not of the form in benchmarks/schema.json: {error.message}"
+        ) from None
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if not records or records[0]["record"] != "environment":
+        raise click.UsageError(f"{path}: it does not begin with the record of a run, as files that --out names do")
+    return records
 
 
 if __name__ == "__main__":

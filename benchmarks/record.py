@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ import jsonschema
 
 SCHEMA = Path(__file__).with_name("schema.json")
 RESULTS = Path(__file__).with_name("results")
+LARGEST_PART = 2**16
+"""Bytes that are read at a time of a file that may be cut."""
 
 
 @cache
@@ -45,7 +49,7 @@ def append(path: Path, record: dict[str, Any]) -> None:
 
 def _line(record: dict[str, Any]) -> str:
     validate(record)
-    return json.dumps(record, separators=(",", ":"), sort_keys=True) + "\n"
+    return json.dumps(record, separators=(",", ":"), sort_keys=True, allow_nan=False) + "\n"
 
 
 def _packed(path: Path, text: str) -> bytes:
@@ -62,14 +66,46 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
     raw = path.read_bytes()
     try:
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
-        parsed = [json.loads(line) for line in text.splitlines()]
+        parsed = [_parsed(line) for line in text.splitlines()]
     except (EOFError, ValueError, OSError) as error:
         raise ValueError(
-            f"{path}: not a whole file of records ({error}); if its writing was cut, remove it and measure again"
+            f"{path}: not a whole file of records ({error}); if its writing was cut, the command that wrote it, given "
+            "the same --out, keeps the records before the cut"
         ) from error
     for record in parsed:
         validate(record)
         yield record
+
+
+def read_to_the_cut(path: Path) -> Iterator[dict[str, Any]]:
+    """The same of a file whose last record may have been cut while it was written: all records before that one.
+
+    Raises:
+        ValueError: A line that is no record has others after it.
+    """
+    *lines, _ = _text_to_the_cut(path).split("\n")
+    for line in lines:
+        record = _parsed(line)
+        validate(record)
+        yield record
+
+
+def _text_to_the_cut(path: Path) -> str:
+    """What can be read of a file; a gzipped one has each appended record in a part of its own."""
+    parts = []
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file, suppress(EOFError, zlib.error):
+        while part := file.read1(LARGEST_PART):  # read would lose, with the cut, all that it has so far
+            parts.append(part)
+    return b"".join(parts).decode(errors="replace")
+
+
+def _parsed(line: str) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(line, parse_constant=_no_number)
+    return record
+
+
+def _no_number(constant: str) -> None:
+    raise ValueError(f"{constant} is no time")
 
 
 def result_files() -> list[Path]:

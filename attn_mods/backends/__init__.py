@@ -33,8 +33,8 @@ ALL: tuple[Backend, ...] = (
 Order = tuple[tuple[Backend, ...], tuple[Backend, ...]]
 """Backends to try while they hold no q_len x kv_len matrix, then backends to try although they do."""
 
-# Fixed orders until a table measured on the card exists. On a CPU SDPA's fused kernel needs no compiler where it takes
-# a mask as such. Where the matrix cannot be avoided, eager keeps its contract on every value, non-finite ones too.
+# Fixed orders, for devices without a table of measurements. On a CPU SDPA's fused kernel needs no compiler where it
+# takes a mask as such. Where the matrix cannot be avoided, eager keeps its contract on every value, also non-finite.
 ORDER: dict[str, Order] = {
     "cpu": ((SDPA_FLASH, FLEX), (EAGER, SDPA_FLASH, SDPA_MATH)),
     "cuda": ((SDPA_CUDNN, FLEX, SDPA_FLASH, SDPA_EFFICIENT), (SDPA_EFFICIENT, EAGER, SDPA_MATH)),

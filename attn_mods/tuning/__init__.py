@@ -14,14 +14,16 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from attn_mods.backends import Shapes
+from attn_mods.backends import ALL, Shapes
 
 FOLDER = Path(__file__).parent
 FORWARD, TRAINING = "forward", "forward_backward"
 STANDS_IN = {"float16": "bfloat16"}
+REMEDY = "make it from records by python -m benchmarks tune, or remove it and a fixed order decides"
 OTHER_HALF_TYPE = 0.5
 """How far off a measurement in the other half type is, in doublings of a size."""
 
@@ -139,20 +141,49 @@ def file_name(card: str) -> str:
 
 @functools.cache
 def table_for(device: torch.device) -> Table | None:
-    """The table of the card at hand; None for a CPU, and for a card that was not measured."""
+    """The table of the card at hand; None for a CPU, and for a card that was not measured.
+
+    Raises:
+        ValueError: The file of that card is damaged, or of another.
+    """
     if device.type != "cuda":
         return None
-    return read(FOLDER / file_name(torch.cuda.get_device_name(device)))
+    card = torch.cuda.get_device_name(device)
+    path = FOLDER / file_name(card)
+    table = read(path)
+    if table is not None and table.card != card:
+        raise ValueError(f"{path}: the table must be of {card}, got one of {table.card}; {REMEDY}")
+    return table
 
 
 @functools.cache
 def read(path: Path) -> Table | None:
-    """The table in a file; None if there is no file."""
+    """The table in a file; None if there is no file.
+
+    Raises:
+        ValueError: The file is damaged: what it leads to would be another choice than was measured.
+    """
     if not path.exists():
         return None
-    content = json.loads(path.read_text(encoding="utf-8"))
-    rows = tuple(Measured(**row | {"shapes": Shapes(*row["shapes"])}) for row in content["rows"])
-    return Table(content["card"], content["torch"], rows, tuple(content.get("runs", ())))
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        rows = tuple(_row(row) for row in content["rows"])
+        return Table(content["card"], content["torch"], rows, tuple(content["runs"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path}: it must be a table of measurements, got {error!r}; {REMEDY}") from error
+
+
+def _row(read: Mapping[str, Any]) -> Measured:
+    row = Measured(**{**read, "shapes": Shapes(*read["shapes"])})
+    times = (*row.ms.values(), *row.device_ms.values(), *row.host_ms.values())
+    if not row.ms or not all(isinstance(ms, float | int) and 0 < ms < math.inf for ms in times):
+        raise ValueError(f"times of {row.recipe} that are no positive numbers")
+    if not all(isinstance(size, int) and size > 0 for size in astuple(row.shapes)):
+        raise ValueError(f"sizes of {row.recipe} that are no positive integers")
+    unknown = row.ms.keys() - {backend.name for backend in ALL}
+    if unknown:
+        raise ValueError(f"{', '.join(sorted(unknown))}, which is no backend")
+    return row
 
 
 def write(path: Path, table: Table) -> None:

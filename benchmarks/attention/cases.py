@@ -162,7 +162,8 @@ def recipe_name(group: Group) -> str:
 
 def is_of_this_file(row: dict[str, Any]) -> bool:
     """Whether a record of attention is of the recipe's file at hand; one without a digest does not say otherwise."""
-    return row.get("recipe_digest") in (None, recipe_digest(row["recipe"]))
+    name = row["recipe"]
+    return name in am.names() and row.get("recipe_digest") in (None, recipe_digest(name))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import jsonschema
 import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -25,6 +26,8 @@ from benchmarks.attention.ways import DEFAULT, WAYS
 from benchmarks.attention.workers import Workers
 
 KINDS: tuple[Kind, ...] = ("mask", "score")
+SAME_PLACE = ("card", "processor", "torch")
+"""What of its environment a run has in common with one that it goes on with."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,10 @@ class Choice:
 
     def __post_init__(self) -> None:
         """Raise click.UsageError for what is not there, with near misses."""
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise click.UsageError("torch finds no card; --device cpu measures without one")
+        if not self.budget >= 0:
+            raise click.UsageError(f"--budget is a number of seconds, got {self.budget:g}; leave it out for the usual")
         suites = SUITES[self.device]
         if self.suite not in suites:
             raise click.UsageError(f"suite {self.suite} is not for attention on {self.device}; use {', '.join(suites)}")
@@ -72,6 +79,9 @@ class Choice:
         unknown = [way for way in self.ways if way not in WAYS]
         if unknown:
             raise click.UsageError(f"there is no backend {', '.join(unknown)}; use some of {', '.join(WAYS)}")
+        if not self.groups():
+            lengths = ", ".join(map(str, self.lengths))
+            raise click.UsageError(f"suite {self.suite} has nothing of {lengths} tokens; leave --length out for all")
 
     @property
     def command(self) -> str:
@@ -100,6 +110,11 @@ class Choice:
         cases, lengths = self.cases or suite.cases, self.lengths or suite.lengths
         return groups(names, replace(suite, cases=cases, lengths=lengths))
 
+    def of_fixed_lengths(self) -> list[str]:
+        """The entries among them whose parameters are made for lengths of their own."""
+        fixed = {group.entry for group in self.groups() if am.info(group.entry).cases[group.case].lengths is not None}
+        return sorted(fixed)
+
 
 def _every_entry() -> tuple[str, ...]:
     return tuple(name for kind in KINDS for name in am.names(kind=kind))
@@ -113,10 +128,12 @@ def run(choice: Choice, header: dict[str, Any], out: Path | None) -> None:
         header: The environment record of this run.
         out: File to write to. What an earlier run on it measured whole is not measured again.
     """
-    before = list(record.read(out)) if out is not None and out.exists() else []
+    before = _taken_up(out, header) if out is not None and out.exists() else []
     of_this_file = (row for row in before if row["record"] == "attention" and is_of_this_file(row))
     done = measure.whole_groups(of_this_file, choice.way_names, choice.passes)
     left = [group for group in choice.groups() if measure.key_of(group.described()) not in done]
+    if choice.lengths and choice.of_fixed_lengths():
+        click.echo(f"--length does not change {', '.join(choice.of_fixed_lengths())}, whose parameters fix the lengths")
     if done:
         click.echo(f"{out}: {len(done)} groups are measured already, {len(left)} are left")
     records: list[dict[str, Any]] = [header]
@@ -133,6 +150,36 @@ def run(choice: Choice, header: dict[str, Any], out: Path | None) -> None:
         again = "the same command takes up the rest" if out else "with --out the same command would take up the rest"
         click.echo(f"{unmeasured} of {len(left)} groups were not measured within {choice.budget:g} s; {again}")
     click.echo(report.page([*before, *records]), nl=False)
+
+
+def _taken_up(out: Path, header: dict[str, Any]) -> list[dict[str, Any]]:
+    """The records of a file that was begun where this run goes on, but for one that was cut.
+
+    Raises:
+        click.UsageError: It was begun elsewhere, or is no file of records.
+    """
+    try:
+        before = list(record.read(out))
+    except jsonschema.ValidationError as error:
+        raise click.UsageError(f"{out} holds a record of another form: {error.message}; name another file") from None
+    except ValueError:
+        before = _before_the_cut(out)
+    here = {name: header["environment"][name] for name in SAME_PLACE}
+    for row in before:
+        there = {name: row["environment"][name] for name in SAME_PLACE} if row["record"] == "environment" else here
+        if there != here:
+            raise click.UsageError(f"{out} holds times of {there}, and this is {here}; name another file")
+    return before
+
+
+def _before_the_cut(out: Path) -> list[dict[str, Any]]:
+    try:
+        before = list(record.read_to_the_cut(out))
+    except (OSError, ValueError) as error:
+        raise click.UsageError(f"{out} is no file of records ({error}); name another file") from None
+    click.echo(f"{out}: its last record was cut and is left out; {len(before)} records are kept")
+    record.write(out, before)
+    return before
 
 
 def _rows(choice: Choice, left: Sequence[Group]) -> Iterator[dict[str, Any]]:

@@ -55,11 +55,17 @@ def table_of(records: Iterable[Row]) -> Table:
 
     A call does not say by which case its parameters are; the table is of the usual ones.
 
+    Args:
+        records: Of whatever runs, in any order.
+
     Raises:
-        ValueError: Records of no card, or of several.
+        ValueError: Records of no card, or of several, or none of attention.
     """
     records = list(records)
-    runs = {row["run_id"]: row["environment"] for row in records if row["record"] == "environment"}
+    begun = sorted((row for row in records if row["record"] == "environment"), key=lambda run: str(run["started_at"]))
+    runs = {run["run_id"]: run["environment"] for run in begun}
+    places = {run_id: place for place, run_id in enumerate(runs)}
+    records.sort(key=lambda row: places.get(row["run_id"], -1))
     cards = {run["card"] for run in runs.values()}
     if len(cards) != 1 or None in cards:
         names = ", ".join(sorted(str(card) for card in cards)) or "no run"
@@ -69,6 +75,8 @@ def table_of(records: Iterable[Row]) -> Table:
         key = row.recipe, row.what, row.shapes, row.dtype
         if key not in chosen or len(row.ms) >= len(chosen[key].ms):
             chosen[key] = row
+    if not chosen:
+        raise ValueError("tune: the records must be of attention, got none; measure some with python -m benchmarks run")
     rows = _with_comparable_hosts(chosen.values())
     return Table(next(iter(cards)), next(reversed(runs.values()))["torch"], tuple(rows), tuple(runs))
 
@@ -92,7 +100,7 @@ def _with_comparable_hosts(rows: Collection[Measured]) -> Iterator[Measured]:
 
 
 def regrets(table: Table, records: Iterable[Row]) -> Iterator[Regret]:
-    """What "auto" would have lost in a run by going by a table."""
+    """What "auto" would have lost in a run by going by a table, where it had another to lose by."""
     return _regrets(records, lambda about: look_up(table, about.recipe, about.has_score, *_call(about)))
 
 
@@ -144,6 +152,8 @@ def _regrets(
         recipe = group.to_ask_about().recipe("cpu")
         candidates = (each.name for each in ranked(by_table, recipe, measured.shapes, CARD))
         chosen = next(name for name in candidates if status.get(name) != "unsupported")
+        if [*measured.ms] == [chosen]:
+            continue  # held against nothing
         fastest = min(measured.ms, key=measured.ms.__getitem__)
         share = measured.ms.get(chosen, math.inf) / measured.ms[fastest] - 1
         problem = None if chosen in measured.ms else status.get(chosen, NOT_MEASURED)

@@ -345,7 +345,8 @@ def _placed(task: Task) -> Recipe:
 
 
 ACTIVATED = (WithFlash4("sdpa_flash"), WithFlash4("varlen"))
-"""torch has a way to activate FlashAttention-3 too, which wants a build of it with a backward kernel."""
+"""Backends with FlashAttention-4 in the place of torch's kernel. FlashAttention-3 wants a build with a backward kernel
+for that."""
 
 TUNED = (OfBackend("flex", "_tma", USE_TMA=True), OfBackend("flex", "_prescaled", PRESCALE_QK=True))
 """Options of the flex kernel that a caller may set: measured where they are asked for by name."""

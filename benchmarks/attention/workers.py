@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import multiprocessing
+import os
 import queue
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -97,7 +99,15 @@ class Workers:
         """Records of what a process did not come to."""
         there = {(row["backend"], row["what"]) for row in rows}
         for way, what in sorted(measure.expected_rows(self.ways, self.passes) - there):
-            yield measure.failed_row(group, way, what, self.device, f"its process ended with code {code}")
+            yield measure.failed_row(group, way, what, self.device, f"{measure.PROCESS_ENDED} {code}")
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that began it ends in whatever way: it would disturb the times of others."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _told(told: Any) -> Iterator[tuple[int, Row]]:
@@ -120,6 +130,7 @@ def _work(
     passes: Sequence[str],
 ) -> None:
     """Tell the records of one group, each with its number."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     with turns.beside_others():
         measure.warm_up(device)
     if device == "cuda":

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from docs.generator.comparison import OWN_CHOICE, Comparison, speedups
-from docs.generator.words import AS_CALLED, AS_GRAPH, BOTH, FORWARD, HOW, PASSES, passed
+from docs.generator.words import ALIKE, AS_CALLED, AS_GRAPH, BOTH, FORWARD, HOW, PASSES, passed
 
 PACKAGES = ("flash3", "flash4")
 KERNELS = ("sdpa_cudnn", "sdpa_flash", "sdpa_efficient", "sdpa_math")
-ALIKE = 0.03
-"""Times that differ by no more are called alike."""
-
 Found = list[tuple[float, Comparison]]
 NOT_MEASURED = "Not measured."
 

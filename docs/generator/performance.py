@@ -73,7 +73,7 @@ def block_masks() -> str:
     """Building BlockMasks on cards."""
     runs = [list(record.read(path)) for path in record.result_files()]
     of_cards = [rows for rows in runs if any(row["record"] == "cell" for row in rows) and _card_of(rows) is not None]
-    largest_first = sorted(of_cards, key=lambda rows: "principal" not in _masks_of(rows))
+    principal_first = sorted(of_cards, key=lambda rows: not _is_of_principal_masks(rows))
     opening = (
         "How long it takes to build a BlockMask on a card, against PyTorch's own `create_block_mask`, eager and "
         "compiled, with parameter values that are new in every call. The first run is of the three masks that bars are "
@@ -81,12 +81,12 @@ def block_masks() -> str:
         "end of each run stands what it is held to, and by how much that is missed."
     )
     head = f"---\ntitle: Building BlockMasks\n{PAGE_LEFT_OUT}\n---\n\n# Building BlockMasks"
-    return f"{head}\n\n{opening}\n\n{card_report.page(largest_first)}"
+    return f"{head}\n\n{opening}\n\n{card_report.page(principal_first)}"
 
 
-def _masks_of(rows: Sequence[Row]) -> str:
-    """Whether the run is of the principal masks or of others."""
-    return "principal" if any(row.get("recipe") == "causal" for row in rows) else "others"
+def _is_of_principal_masks(rows: Sequence[Row]) -> bool:
+    """Whether the run is of the masks that bars are set for."""
+    return any(row.get("recipe") == "causal" for row in rows)
 
 
 def _card_of(rows: Sequence[Row]) -> str | None:

@@ -24,7 +24,7 @@ WHICH_TO_CALL = f"### Which to call {{ {SECTION_LEFT_OUT} }}"
 SHOWN = (OWN_CHOICE, *KERNELS, *PACKAGES, "sdpa_flash_fa4", BASELINE, "three_steps", "unfused")
 """The ways that the page compares."""
 
-NO_ROW = {"status": "no row", "message": "not measured in its run, or by code that is gone and left out"}
+NO_ROW = {"status": "no row", "message": "not measured in its run"}
 MEMORY = f"Memory of {passed(BOTH)} beyond the inputs, MiB:"
 
 

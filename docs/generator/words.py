@@ -19,6 +19,9 @@ HOW_EXPLAINED = (
 NO_OTHER = "no other has a time"
 """What is said of a time that is not the least of several."""
 
+ALIKE = 0.03
+"""Times that differ by no more are called alike."""
+
 FORWARD, BOTH = "forward", "forward_backward"
 PASSES = (FORWARD, BOTH)
 """The passes of which pages say which way is fastest: of a model in use, and of one in training."""

@@ -44,8 +44,8 @@ def test_a_time_as_a_multiple_a_reason_and_nothing(monkeypatch: pytest.MonkeyPat
         "alibi": ("", "refused"),
         "sliding_window": ("failed", ""),
     }
-    said = "`flex_tma` took less device time in 1 of 2 rows, as called in 1. `flex_prescaled` took less device time in "
-    assert f"{said}0 of 0 rows, as called in 0." in flex_options()
+    said = "Forward, `flex_tma` saved more than 3% of the device time in 1 of 2 rows, as called in 1. No option is on"
+    assert said in flex_options()
     monkeypatch.setattr(section, "runs", lambda: [[run, *alone]])
     assert flex_options() == ""
 
@@ -60,8 +60,9 @@ def test_the_committed_figures_are_those_of_the_records() -> None:
     cells = [
         (line["recipe"], line["sizes"], line["pass"], way, line[way]) for line in page for way in ways if line[way]
     ]
-    found = []
-    for run in runs():
+    latest: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for run in sorted(runs(), key=lambda run: str(run[0]["started_at"])):
+        found: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
         rows = {
             (row["recipe"], sizes(Shape(**row["shape"])), passed(row["what"]), row["backend"]): row
             for row in run
@@ -71,8 +72,9 @@ def test_the_committed_figures_are_those_of_the_records() -> None:
             if way in ways:
                 without = rows[*case, "flex"]
                 if way == "flex_prescaled" and registry.info(case[0]).kind == "score":
-                    found.append((*case, way, "refused"))
+                    found.setdefault(tuple(case), []).append((*case, way, "refused"))
                     continue
                 device, called = (median(row[times]) / median(without[times]) for times in (AS_GRAPH, AS_CALLED))
-                found.append((*case, way, f"{device:.2f} ({called:.2f})"))
-    assert sorted(cells) == sorted(found)
+                found.setdefault(tuple(case), []).append((*case, way, f"{device:.2f} ({called:.2f})"))
+        latest |= {case: told for case, told in found.items() if len(told) >= len(latest.get(case, []))}
+    assert sorted(cells) == sorted(cell for told in latest.values() for cell in told)

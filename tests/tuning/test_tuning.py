@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 
 import pytest
@@ -132,6 +134,48 @@ def test_read_as_written(tmp_path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) == len(TABLE.rows) + 2
 
 
+ROW = {"recipe": "causal", "what": "forward", "shapes": [1, 2, 2, 8, 8, 4, 4], "dtype": "float32", "has_score": False}
+DAMAGED = {
+    "cut": '{"card": "a", "torch"',
+    "a list": "[]",
+    "no rows": {"card": "a", "torch": "2", "runs": []},
+    "no times": [ROW],
+    "empty times": [ROW | {"ms": {}}],
+    "an unknown key": [ROW | {"ms": {"flex": 1.0}, "colour": "red"}],
+    "text": [ROW | {"ms": {"flex": "fast"}}],
+    "nothing": [ROW | {"ms": {"flex": None}}],
+    "below zero": [ROW | {"ms": {"flex": -5.0}}],
+    "not a number": [ROW | {"ms": {"flex": 1.0}, "host_ms": {"flex": math.nan}}],
+    "no tokens": [ROW | {"ms": {"flex": 1.0}, "shapes": [1, 2, 2, 0, 8, 4, 4]}],
+    "six sizes": [ROW | {"ms": {"flex": 1.0}, "shapes": [1, 2, 2, 8, 8, 4]}],
+    "an unknown backend": [ROW | {"ms": {"flash9": 1.0}}],
+}
+
+
+@pytest.mark.parametrize("content", list(DAMAGED.values()), ids=list(DAMAGED))
+def test_a_damaged_table_is_named_with_its_remedy(content: object, tmp_path: Path) -> None:
+    whole = {"card": "a", "torch": "2", "runs": [], "rows": content} if isinstance(content, list) else content
+    path = tmp_path / "a.json"
+    path.write_text(whole if isinstance(whole, str) else json.dumps(whole), encoding="utf-8")
+    with pytest.raises(
+        ValueError, match=r"a\.json: it must be a table of measurements, got .*; make it from records by"
+    ):
+        read(path)
+
+
+def test_the_table_of_another_card_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "FOLDER", tmp_path)
+    for card in (TABLE.card, TABLE.card.lower()):
+        write(tmp_path / file_name(card), TABLE)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device, card=card: card)
+        if card == TABLE.card:
+            assert table_for(torch.device("cuda", 0)) == read(tmp_path / file_name(card))
+        else:
+            with pytest.raises(ValueError, match="the table must be of example gpu 80gb, got one of Example GPU 80GB"):
+                table_for(torch.device("cuda", 0))
+    table_for.cache_clear()
+
+
 def test_no_table_for_a_cpu() -> None:
     assert table_for(torch.device("cpu")) is None
 
@@ -181,7 +225,11 @@ class TestAuto:
         case = "causal with the parameters of its benchmark, 1,024 x 1,024, B=1 Hq=16 D=64, float32"
         for length, words in (
             (1024, "the fastest of those measured on this card"),
-            (512, "the fastest by the nearest case measured on this card, scaled to these sizes"),
+            (
+                512,
+                "the fastest by the nearest case measured on this card, scaled to these sizes; "
+                "the times are those of the case itself",
+            ),
         ):
             told = am.explain(q[:, :, :length], k[:, :, :length], v[:, :, :length], masks.Causal())
             measured = {row.backend: row.measured for row in told.rows if row.measured != "not measured"}
@@ -192,6 +240,20 @@ class TestAuto:
         told = am.explain(*inputs(9000, head_dim=128, batch=1), masks.Causal(), invariant=True)
         assert told.chosen == "flex"
         assert told.note.startswith("auto: none of those measured on this card computes this, so a fixed order decides")
+
+    def test_a_choice_whose_time_on_a_shorter_sequence_does_not_count_is_said(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(
+            dispatch, "table_for", lambda device: Table("card", "2.13.0", (causal(512, {"eager": 1.0}),))
+        )
+        q, k, v = (torch.randn(1, 16, 1024, 64) for _ in range(3))
+        told = am.explain(q, k, v, masks.Causal(), return_lse=True)
+        assert told.chosen == "eager"
+        assert told.note.startswith(
+            "auto: none of those measured on this card computes this but with a matrix of all pairs, timed on a "
+            "shorter sequence, so a fixed order decides; measured: causal"
+        )
 
     def test_the_order_is_that_of_the_sizes_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         times, device, host = {"flex": 1.0, "sdpa_flash": 2.0}, {"flex": 1.0, "sdpa_flash": 0.1}, {"sdpa_flash": 2.0}

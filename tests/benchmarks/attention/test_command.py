@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from click.testing import CliRunner, Result
 
 from benchmarks import record
 from benchmarks.__main__ import main
 from benchmarks.attention import command, measure
-from benchmarks.attention.cases import SUITES, Suite
+from benchmarks.attention.cases import SUITES, Shape, Suite
 from benchmarks.attention.command import Choice
 from benchmarks.attention.measure import Limits
 
@@ -47,6 +48,9 @@ def run(*arguments: str) -> Result:
         (["block_mask_build", "--backends", "flex"], "is measured by itself"),
         (["block_mask_build", "--pass", "forward"], "is measured by itself"),
         (["causal", "--pass", "sideways"], "'sideways' is not one of 'forward', 'backward', 'forward_backward'"),
+        (["causal", "--backends", ","], "--backends names none"),
+        (["causal", "--budget", "nan"], "--budget is a number of seconds, got nan"),
+        (["causal", "--budget", "-5"], "--budget is a number of seconds, got -5"),
         (["block_mask_build", "--suite", "full"], "suite full is not for block_mask_build"),
     ],
     ids=str,
@@ -125,3 +129,91 @@ def test_what_is_measured_of_another_recipe_file_is_measured_again(tmp_path: Pat
     assert "measured already" not in run(*common).output
     assert len([row for row in record.read(out) if row["record"] == "attention"]) == 2 * 2 * 3
     assert "2 groups are measured already, 0 are left" in run(*common).output
+
+
+def test_what_is_named_twice_is_measured_once(tmp_path: Path) -> None:
+    out = tmp_path / "once.jsonl"
+    twice = "--length", "32", "--length", "32", "--case", "bench", "--case", "bench"
+    result = run("causal", "causal", "--backends", "eager,eager", *twice, "--pass", "forward", "--out", str(out))
+    assert result.exit_code == 0
+    assert len([row for row in record.read(out) if row["record"] == "attention"]) == 1
+
+
+def test_a_suite_without_such_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = (Shape(1, 2, 2, 32, 32, 8, "float32"),)
+    monkeypatch.setitem(SUITES, "cpu", {"compared": Suite((), ("bench",), 0, (), (), shapes)})
+    result = run("causal", "--suite", "compared", "--length", "777")
+    assert result.exit_code == 2 and "suite compared has nothing of 777 tokens" in result.output
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a card here")
+def test_a_card_that_is_not_there() -> None:
+    result = CliRunner().invoke(main, ["run", "causal", "--device", "cuda"], catch_exceptions=False)
+    assert result.exit_code == 2 and "torch finds no card" in result.output
+
+
+@pytest.mark.parametrize("name", ["cut.jsonl", "cut.jsonl.gz"])
+def test_a_record_that_was_cut_is_measured_again(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / name
+    common = ("causal", "--backends", "eager", "--out", str(out))
+    with monkeypatch.context() as patched:  # what a run that is ended has appended is not yet written in one piece
+        patched.setattr(record, "write", lambda path, rows: None)
+        run(*common)
+    whole = list(record.read(out))
+    out.write_bytes(out.read_bytes()[:-10])
+    result = run(*common)
+    assert f"its last record was cut and is left out; {len(whole) - 1} records are kept" in result.output
+    assert "1 groups are measured already, 1 are left" in result.output
+    rows = [row for row in record.read(out) if row["record"] == "attention"]
+    assert len(rows) == 2 * 3 + 2
+
+
+def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    out = tmp_path / "letter.jsonl"
+    for text, message in {
+        "Dear Sir,\nyours\n": "is no file of records",
+        '{"record": "song"}\n': "holds a record of another form: 'song' is not one of",
+    }.items():
+        out.write_text(text)
+        result = run("causal", "--backends", "eager", "--out", str(out))
+        assert result.exit_code == 2 and message in " ".join(result.output.split())
+        assert out.read_text() == text
+
+
+@pytest.mark.parametrize("changed", ["card", "processor", "torch"])
+def test_a_file_from_elsewhere_is_not_gone_on_with(changed: str, tmp_path: Path) -> None:
+    out = tmp_path / "elsewhere.jsonl"
+    common = ("causal", "--backends", "eager", "--length", "32", "--pass", "forward", "--out", str(out))
+    run(*common)
+    header, *rows = record.read(out)
+    header["environment"][changed] = "another"
+    record.write(out, [header, *rows])
+    result = run(*common)
+    assert result.exit_code == 2
+    assert f"'{changed}': 'another'" in result.output and "name another file" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("message", "left"),
+    [("its process ended with code -9", 1), ("RuntimeError: it does not compile", 0)],
+    ids=["ended from outside", "failed by itself"],
+)
+def test_what_a_process_did_not_come_to_is_measured_again(message: str, left: int, tmp_path: Path) -> None:
+    out = tmp_path / "ended.jsonl"
+    common = ("causal", "--backends", "eager", "--length", "32", "--pass", "forward", "--out", str(out))
+    run(*common)
+    *others, row = record.read(out)
+    told = ("record", "run_id", "recipe", "recipe_digest", "case", "shape", "backend", "what")
+    failed = {name: row[name] for name in told} | {"status": "failed", "message": message}
+    record.write(out, [*others, failed])
+    again = run(*common).output
+    assert (f"{1 - left} groups are measured already, {left} are left" in again) == (left == 0)
+    assert [each["status"] for each in record.read(out) if each["record"] == "attention"] == ["failed", "ok"][
+        : 1 + left
+    ]
+
+
+def test_an_entry_whose_parameters_fix_the_lengths_says_so() -> None:
+    result = run("tree_verification", "causal", "--backends", "eager", "--length", "32", "--pass", "forward")
+    assert "--length does not change tree_verification, whose parameters fix the lengths" in result.output
+    assert "--length does not" not in run("causal", "--backends", "eager", "--length", "32", "--budget", "0").output

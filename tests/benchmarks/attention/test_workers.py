@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import threading
 import time
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,6 +65,29 @@ def test_a_process_that_dies_is_recorded(monkeypatch: pytest.MonkeyPatch) -> Non
     failed = [row for row in first[:-1] if row["status"] == "failed"]
     assert len(failed) == len(expected_rows(WAYS)) - 1
     assert {row["message"] for row in failed} == {"its process ended with code 3"}
+
+
+BEGINS_ONE = """
+import multiprocessing
+from tests.benchmarks.attention.test_workers import lingers
+process = multiprocessing.get_context("spawn").Process(target=lingers)
+process.start()
+process.join()
+"""
+
+
+def lingers() -> None:
+    """Say that it is there, and stay, as a process does that compiles."""
+    threading.Thread(target=workers._end_with_parent, daemon=True).start()
+    print("here", flush=True)
+    time.sleep(600)
+
+
+def test_a_process_ends_with_the_one_that_began_it() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", BEGINS_ONE], stdout=subprocess.PIPE, cwd=Path(__file__).parents[3])
+    assert parent.stdout is not None and parent.stdout.readline() == b"here\n"
+    parent.kill()
+    assert parent.communicate(timeout=60) == (b"", None), "the output is open as long as one of them runs"
 
 
 def test_what_needs_more_memory_than_is_free_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
