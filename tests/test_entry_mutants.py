@@ -58,7 +58,7 @@ FORMS = ("flex", "flex_flash", "flex_float16", "flex_bfloat16")
 """Backends that a score may have a form of its own for."""
 
 LONGEST_MUTANT_SECONDS = 5.0
-"""Some mutants loop for ever; every other one takes a fraction of a second."""
+"""Of work: some mutants loop for ever; every other one takes a fraction of a second."""
 CLASSES = [item for item in (*masks.ALL, *scores.ALL) if inspect.isclass(item)]
 WITHOUT_OPERATORS = {"full"}
 
@@ -317,15 +317,15 @@ def truths(cls: type[Mask | Score]) -> list[tuple[Any, Tensor, tuple[Tensor, ...
 
 def is_noticed(cls: type[Mask | Score], make_rules: Callable[[Any], list[Any]]) -> bool:
     """Whether the dense form differs from the mutant, or the mutant raises or does not end, on some case."""
-    before = signal.signal(signal.SIGALRM, does_not_end)
-    signal.setitimer(signal.ITIMER_REAL, LONGEST_MUTANT_SECONDS)
+    before = signal.signal(signal.SIGPROF, does_not_end)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST_MUTANT_SECONDS)
     try:
         return differs(cls, make_rules)
     except MutantDoesNotEndError:
         return True
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 class MutantDoesNotEndError(BaseException):
@@ -333,9 +333,9 @@ class MutantDoesNotEndError(BaseException):
 
 
 def does_not_end(number: int, frame: FrameType | None) -> None:
-    if frame is not None and frame.f_globals.get("__name__") == "weakref":
-        # What is raised in a callback of a weak reference is lost, and reported as a failure: a little later, then.
-        signal.setitimer(signal.ITIMER_REAL, 0.01)
+    if frame is not None and (frame.f_globals.get("__name__") == "weakref" or frame.f_code.co_name == "__del__"):
+        # What is raised while an object goes is lost, and reported as a failure: a little later, then.
+        signal.setitimer(signal.ITIMER_PROF, 0.01)
         return
     raise MutantDoesNotEndError
 

@@ -74,10 +74,19 @@ def test_measured_and_reported(tmp_path: Path) -> None:
     assert again.output.splitlines()[-5:] == result.output.splitlines()[-5:]
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_some_passes_alone(jobs: int, tmp_path: Path) -> None:
+def test_two_groups_at_a_time(tmp_path: Path) -> None:
     out = tmp_path / "causal.jsonl"
-    common = ("causal", "--backends", "eager", "--out", str(out), "--jobs", str(jobs))
+    common = ("causal", "--backends", "eager", "--out", str(out), "--pass", "forward")
+    assert run(*common, "--jobs", "2").exit_code == 0
+    header, *rows = record.read(out)
+    assert " --jobs 2" in header["command"]
+    assert [row["what"] for row in rows if row["record"] == "attention"] == ["forward"] * 2
+    assert "2 groups are measured already, 0 are left" in run(*common).output
+
+
+def test_some_passes_alone(tmp_path: Path) -> None:
+    out = tmp_path / "causal.jsonl"
+    common = ("causal", "--backends", "eager", "--out", str(out))
     assert run(*common, "--pass", "forward").exit_code == 0
     header, *rows = record.read(out)
     assert " --pass forward" in header["command"] and "backward" not in header["command"]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import jsonschema
 import pytest
 import torch
 
@@ -207,5 +208,5 @@ def test_ceiling() -> None:
 def test_records_that_are_refused(change: dict[str, Any]) -> None:
     row = next(iter(rows_of(SMALL, ("eager",), "cpu", SHORT))) | {"run_id": "a"}
     record.validate(row)
-    with pytest.raises(Exception, match="is not valid under any"):
+    with pytest.raises(jsonschema.ValidationError):
         record.validate(row | change)
