@@ -145,7 +145,8 @@ def _regrets(
     for group, rows in _groups(records):
         measured = _measurement(group, rows)
         by_table = gone_by(measured) if measured.ms else None
-        if not measured.ms or (by_table is None and only_if_any):
+        asked_one = len({row["backend"] for row in rows}) == 1  # as a run does that compares options of a kernel
+        if not measured.ms or asked_one or (by_table is None and only_if_any):
             continue
         refused = dict.fromkeys(refusals(group, CARD.type, measured.what == TRAINING), "unsupported")
         status = refused | {row["backend"]: row["status"] for row in rows}

@@ -38,10 +38,10 @@ nearest sizes that enough of them were measured on: by the median, over those, o
 How good the choice is shows in three ways: each run is chosen for by a table of the runs before it, as far as those are
 among the runs that the table of today is made from; and in these, each size, or each recipe, is taken out of the table
 in turn and chosen for by what is left. Full and causal, for which every kernel has an argument, are not taken out as
-recipes, and say nothing of others. Nor is a case counted whose run has a time of the chosen backend alone. Given is how
-much longer the chosen backend took than the fastest of all backends of `attention` in the same run. Times are *as
-called*: what a program gets that queues its calls from Python, the host's time included. The first runs had little
-before them: what no table held then went by a fixed order."""
+recipes, and say nothing of others. Nor is a case counted whose run asked one backend, or has a time of the chosen one
+alone. Given is how much longer the chosen backend took than the fastest of all backends of `attention` in the same run.
+Times are *as called*: what a program gets that queues its calls from Python, the host's time included. The first runs
+had little before them: what no table held then went by a fixed order."""
 
 FITTED = """\
 These rules were chosen with most of these figures at hand: the added half, the scaled host times, that bfloat16 stands

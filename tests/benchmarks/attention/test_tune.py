@@ -147,11 +147,13 @@ def test_a_choice_without_a_time_is_no_hit() -> None:
         (first,) = regrets(table, rows)
         assert (first.chosen, first.fastest, first.problem, first.share) == ("sdpa_cudnn", "flex", problem, math.inf)
     assert list(regrets(table, refused)) == [], "flex is chosen, and has a time alone"
+    asked_alone = [row for row in golden() if row.get("backend", "flex") == "flex"]
+    assert list(regrets(table, asked_alone)) == [], "no other was asked"
 
 
 def test_a_recipe_that_the_table_lacks_goes_by_the_fixed_order() -> None:
     table = tuning.Table("Example GPU", "2.13.0", ())
-    first, _ = regrets(table, changed(flex=1.0, sdpa_cudnn=2.0))
+    (first,) = regrets(table, changed(flex=1.0, sdpa_cudnn=2.0))
     assert (first.chosen, first.share) == ("sdpa_cudnn", 1.0)
 
 
