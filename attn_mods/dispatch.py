@@ -191,7 +191,8 @@ def explain(
 def _how_chosen(call: Call, chosen: Backend | None, measured: Measured | None) -> str:
     """What "auto" went by."""
     if measured is not None and chosen is not None and chosen not in _by_time(measured, call.recipe, call.shapes):
-        held = " but with a matrix of all pairs, timed on a shorter sequence" if chosen.name in measured.ms else ""
+        computes = any(_reason(backends.get(name), call) is None for name in measured.ms)
+        held = " but with a matrix of all pairs, timed on a shorter sequence" if computes else ""
         why = f"none of those measured on this card computes this{held}, so a fixed order decides"
         return f"auto: {why}; measured: {measured}"
     if isinstance(measured, Typical):

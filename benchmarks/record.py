@@ -66,8 +66,8 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
     raw = path.read_bytes()
     try:
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
-        parsed = [_parsed(line) for line in text.splitlines()]
-    except (EOFError, ValueError, OSError) as error:
+        parsed = [_parsed(line) for line in text.splitlines() if line]
+    except (EOFError, ValueError, OSError, zlib.error) as error:
         raise ValueError(
             f"{path}: not a whole file of records ({error}); if its writing was cut, the command that wrote it, given "
             "the same --out, keeps the records before the cut"
@@ -81,11 +81,14 @@ def read_to_the_cut(path: Path) -> Iterator[dict[str, Any]]:
     """The same of a file whose last record may have been cut while it was written: all records before that one.
 
     Raises:
-        ValueError: A line that is no record has others after it.
+        ValueError: A file that is damaged elsewhere, or is none of records.
     """
-    *lines, _ = _text_to_the_cut(path).split("\n")
-    for line in lines:
-        record = _parsed(line)
+    try:
+        *lines, _ = _text_to_the_cut(path).split("\n")
+        parsed = [_parsed(line) for line in lines if line]
+    except (ValueError, OSError, zlib.error) as error:
+        raise ValueError(f"{path}: not a file of records, not even to a cut ({error})") from error
+    for record in parsed:
         validate(record)
         yield record
 
@@ -93,7 +96,7 @@ def read_to_the_cut(path: Path) -> Iterator[dict[str, Any]]:
 def _text_to_the_cut(path: Path) -> str:
     """What can be read of a file; a gzipped one has each appended record in a part of its own."""
     parts = []
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file, suppress(EOFError, zlib.error):
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file, suppress(EOFError):
         while part := file.read1(LARGEST_PART):  # read would lose, with the cut, all that it has so far
             parts.append(part)
     return b"".join(parts).decode(errors="replace")

@@ -24,6 +24,7 @@ FOLDER = Path(__file__).parent
 FORWARD, TRAINING = "forward", "forward_backward"
 STANDS_IN = {"float16": "bfloat16"}
 REMEDY = "make it from records by python -m benchmarks tune, or remove it and a fixed order decides"
+LONGEST_MS, LARGEST_SIZE = 1e9, 2**62
 OTHER_HALF_TYPE = 0.5
 """How far off a measurement in the other half type is, in doublings of a size."""
 
@@ -168,22 +169,39 @@ def read(path: Path) -> Table | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         rows = tuple(_row(row) for row in content["rows"])
-        return Table(content["card"], content["torch"], rows, tuple(content["runs"]))
+        if len({(row.recipe, row.what, row.shapes, row.dtype) for row in rows}) != len(rows) or not rows:
+            raise ValueError("no row, or one twice")
+        return Table(str(content["card"]), str(content["torch"]), rows, tuple(map(str, content.get("runs", []))))
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path}: it must be a table of measurements, got {error!r}; {REMEDY}") from error
 
 
 def _row(read: Mapping[str, Any]) -> Measured:
     row = Measured(**{**read, "shapes": Shapes(*read["shapes"])})
-    times = (*row.ms.values(), *row.device_ms.values(), *row.host_ms.values())
-    if not row.ms or not all(isinstance(ms, float | int) and 0 < ms < math.inf for ms in times):
-        raise ValueError(f"times of {row.recipe} that are no positive numbers")
-    if not all(isinstance(size, int) and size > 0 for size in astuple(row.shapes)):
-        raise ValueError(f"sizes of {row.recipe} that are no positive integers")
-    unknown = row.ms.keys() - {backend.name for backend in ALL}
-    if unknown:
-        raise ValueError(f"{', '.join(sorted(unknown))}, which is no backend")
+    wrong = next(_wrong(row), None)
+    if wrong is not None:
+        raise ValueError(f"{wrong} of {row.recipe}")
     return row
+
+
+def _wrong(row: Measured) -> Iterator[str]:
+    """What of a row cannot have been measured."""
+    by_backend = row.ms, row.device_ms, row.host_ms
+    if not all(isinstance(times, dict) for times in by_backend) or not row.ms:
+        yield "no times by backend"
+        return
+    if unknown := row.ms.keys() - {backend.name for backend in ALL}:
+        yield f"times of {', '.join(sorted(unknown))}, which is no backend,"
+    if any(times.keys() - row.ms.keys() for times in by_backend):
+        yield "parts of a time that is not there"
+    if not all(type(ms) in (float, int) and 0 < ms < LONGEST_MS for times in by_backend for ms in times.values()):
+        yield "times that are no milliseconds"
+    if not all(type(size) is int and 0 < size < LARGEST_SIZE for size in astuple(row.shapes)):
+        yield "sizes that are none"
+    if row.what not in (FORWARD, TRAINING) or not isinstance(getattr(torch, str(row.dtype), None), torch.dtype):
+        yield "an unknown pass or dtype"
+    if type(row.recipe) is not str or type(row.has_score) is not bool:
+        yield "an unknown kind"
 
 
 def write(path: Path, table: Table) -> None:

@@ -156,30 +156,37 @@ def _taken_up(out: Path, header: dict[str, Any]) -> list[dict[str, Any]]:
     """The records of a file that was begun where this run goes on, but for one that was cut.
 
     Raises:
-        click.UsageError: It was begun elsewhere, or is no file of records.
+        click.UsageError: It was begun elsewhere, or is no file of records; it is left as it is.
     """
     try:
-        before = list(record.read(out))
+        before, is_whole = _kept(out)
     except jsonschema.ValidationError as error:
         raise click.UsageError(f"{out} holds a record of another form: {error.message}; name another file") from None
-    except ValueError:
-        before = _before_the_cut(out)
+    except ValueError as error:
+        raise click.UsageError(f"{error}; name another file") from None
+    if not before and not is_whole:
+        raise click.UsageError(f"{out} holds no whole record; name another file, or remove it")
     here = {name: header["environment"][name] for name in SAME_PLACE}
     for row in before:
         there = {name: row["environment"][name] for name in SAME_PLACE} if row["record"] == "environment" else here
         if there != here:
             raise click.UsageError(f"{out} holds times of {there}, and this is {here}; name another file")
+    if not is_whole:
+        click.echo(f"{out}: its end was cut; {len(before)} whole records are kept")
+        record.write(out, before)
     return before
 
 
-def _before_the_cut(out: Path) -> list[dict[str, Any]]:
+def _kept(out: Path) -> tuple[list[dict[str, Any]], bool]:
+    """The whole records of a file, and whether it holds nothing else, so that more can be appended."""
     try:
-        before = list(record.read_to_the_cut(out))
-    except (OSError, ValueError) as error:
-        raise click.UsageError(f"{out} is no file of records ({error}); name another file") from None
-    click.echo(f"{out}: its last record was cut and is left out; {len(before)} records are kept")
-    record.write(out, before)
-    return before
+        before = list(record.read(out))
+    except jsonschema.ValidationError:
+        raise
+    except ValueError:
+        return list(record.read_to_the_cut(out)), False
+    ends_with_a_line = out.suffix == ".gz" or out.read_bytes().endswith(b"\n")
+    return before, ends_with_a_line or not before
 
 
 def _rows(choice: Choice, left: Sequence[Group]) -> Iterator[dict[str, Any]]:

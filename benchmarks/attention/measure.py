@@ -28,8 +28,8 @@ from benchmarks.time_limit import within
 
 Row = dict[str, Any]
 MASK_BUILDS = 5
-PROCESS_ENDED = "its process ended with code"
-"""How the message of a failure begins that says nothing of a way: it may have been ended from outside."""
+PROCESS_ENDED, CLOCK_FAILED = "its process ended with code", "what takes the times failed"
+"""How the message of a failure begins that says nothing of a way: it may have come from outside."""
 
 ALONE_HERE = Turns()
 MATMUL_SIZE = {"cuda": 8192, "cpu": 1024}
@@ -72,10 +72,15 @@ def whole_groups(rows: Iterable[Row], ways: Sequence[str], passes: Sequence[str]
     """The keys of groups of which one run has every record, and did not end while it measured them."""
     found: dict[tuple[object, ...], set[tuple[str, str]]] = {}
     for row in rows:
-        if row["record"] == "attention" and not row.get("message", "").startswith(PROCESS_ENDED):
+        if row["record"] == "attention" and not _is_from_outside(row):
             found.setdefault((row["run_id"], *key_of(row)), set()).add((row["backend"], row["what"]))
     wanted = expected_rows(ways, passes)
     return {key[1:] for key, there in found.items() if wanted <= there}
+
+
+def _is_from_outside(row: Row) -> bool:
+    message: str = row.get("message", "")
+    return message.startswith((PROCESS_ENDED, CLOCK_FAILED))
 
 
 def rows_of(
@@ -299,8 +304,9 @@ def _timed(racing: dict[str, _Contender], device: str, limits: Limits) -> Iterat
             assert isinstance(failed.__cause__, Exception)
             yield _without_times(racing.pop(failed.name).row) | _failure(failed.__cause__)
             continue
-        except Exception as error:  # what takes the times found no room: no way is to blame
-            yield from (_without_times(each.row) | _failure(error) for each in racing.values())
+        except Exception as error:  # it may have found no room: no way is to blame
+            failure = {"status": "failed", "message": f"{CLOCK_FAILED}: {first_line(error)}"}
+            yield from (_without_times(each.row) | failure for each in racing.values())
             return
         for name, contender in racing.items():
             yield contender.row | {"status": "ok"} | _described(samples[name])

@@ -63,6 +63,10 @@ class _Compared:
             return None
         return median(row[AS_GRAPH]) / median(without[AS_GRAPH]), median(row[AS_CALLED]) / median(without[AS_CALLED])
 
+    def options(self) -> int:
+        """How many of the options have a record."""
+        return sum(way.name in self.rows for way in TUNED)
+
     def cells(self) -> list[str]:
         """The line of the table."""
         without = digits(median(self.rows[FLEX][AS_GRAPH]))
@@ -78,14 +82,14 @@ class _Compared:
 
 
 def _latest() -> list[_Compared]:
-    """What was measured with an option and without; where several runs did, by the last that asked for most ways."""
+    """What was measured with an option and without; where several runs did, by the last with most options."""
     by_start = sorted(runs(), key=lambda run: str(run[0]["started_at"]))
     found: dict[tuple[str, Shape, str], _Compared] = {}
     for run in by_start:
         for each in (each for one in measured(run) for each in _compared(as_at_hand(one))):
             key = each.recipe, each.shape, each.what
             before = found.get(key)
-            found[key] = each if before is None or len(each.rows) >= len(before.rows) else before
+            found[key] = each if before is None or each.options() >= before.options() else before
     return list(found.values())
 
 

@@ -146,6 +146,17 @@ DAMAGED = {
     "nothing": [ROW | {"ms": {"flex": None}}],
     "below zero": [ROW | {"ms": {"flex": -5.0}}],
     "not a number": [ROW | {"ms": {"flex": 1.0}, "host_ms": {"flex": math.nan}}],
+    "true": [ROW | {"ms": {"flex": True}}],
+    "beyond all numbers": [ROW | {"ms": {"flex": 10**400}}],
+    "a list of times": [ROW | {"ms": [1.0]}],
+    "no time of the device": [ROW | {"ms": {"flex": 1.0}, "device_ms": None}],
+    "a device without a call": [ROW | {"ms": {"flex": 1.0}, "device_ms": {"eager": 1.0}}],
+    "another pass": [ROW | {"ms": {"flex": 1.0}, "what": "sideways"}],
+    "another dtype": [ROW | {"ms": {"flex": 1.0}, "dtype": "bf16"}],
+    "a word for a kind": [ROW | {"ms": {"flex": 1.0}, "has_score": "no"}],
+    "a number for a name": [ROW | {"ms": {"flex": 1.0}, "recipe": 3}],
+    "a row twice": [ROW | {"ms": {"flex": 1.0}}] * 2,
+    "no row": [],
     "no tokens": [ROW | {"ms": {"flex": 1.0}, "shapes": [1, 2, 2, 0, 8, 4, 4]}],
     "six sizes": [ROW | {"ms": {"flex": 1.0}, "shapes": [1, 2, 2, 8, 8, 4]}],
     "an unknown backend": [ROW | {"ms": {"flash9": 1.0}}],
@@ -254,6 +265,14 @@ class TestAuto:
             "auto: none of those measured on this card computes this but with a matrix of all pairs, timed on a "
             "shorter sequence, so a fixed order decides; measured: causal"
         )
+
+    def test_the_same_where_what_the_fixed_order_takes_was_not_measured(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(
+            dispatch, "table_for", lambda device: Table("card", "2.13.0", (causal(512, {"eager": 1.0}),))
+        )
+        told = am.explain(*(torch.randn(1, 16, 1024, 64) for _ in range(3)), masks.Causal())
+        assert told.chosen not in (None, "eager")
+        assert "computes this but with a matrix of all pairs, timed on a shorter sequence" in told.note
 
     def test_the_order_is_that_of_the_sizes_asked_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         times, device, host = {"flex": 1.0, "sdpa_flash": 2.0}, {"flex": 1.0, "sdpa_flash": 0.1}, {"sdpa_flash": 2.0}

@@ -171,17 +171,41 @@ def test_a_record_that_was_cut_is_measured_again(name: str, tmp_path: Path, monk
     whole = list(record.read(out))
     out.write_bytes(out.read_bytes()[:-10])
     result = run(*common)
-    assert f"its last record was cut and is left out; {len(whole) - 1} records are kept" in result.output
+    assert f"its end was cut; {len(whole) - 1} whole records are kept" in result.output
     assert "1 groups are measured already, 1 are left" in result.output
     rows = [row for row in record.read(out) if row["record"] == "attention"]
     assert len(rows) == 2 * 3 + 2
 
 
+def test_a_file_that_lacks_its_last_end_of_line_is_gone_on_with(tmp_path: Path) -> None:
+    out = tmp_path / "line.jsonl"
+    common = ("causal", "--backends", "eager", "--pass", "forward", "--out", str(out))
+    run(*common, "--length", "32")
+    for ending in ("", "\n\n"):
+        out.write_text(out.read_text().rstrip("\n") + ending)
+        assert "1 groups are measured already, 1 are left" in run(*common, "--budget", "0").output
+        assert len([row for row in record.read(out) if row["record"] == "attention"]) == 1
+
+
+def test_a_damaged_file_is_left_alone(tmp_path: Path) -> None:
+    out = tmp_path / "damaged.jsonl.gz"
+    common = ("causal", "--backends", "eager", "--pass", "forward", "--length", "32", "--out", str(out))
+    run(*common)
+    damaged = bytearray(out.read_bytes())
+    damaged[len(damaged) // 2] ^= 255
+    out.write_bytes(damaged)
+    result = run(*common)
+    assert result.exit_code == 2 and "not a file of records, not even to a cut" in " ".join(result.output.split())
+    assert out.read_bytes() == damaged
+
+
 def test_a_file_of_something_else_is_left_alone(tmp_path: Path) -> None:
     out = tmp_path / "letter.jsonl"
     for text, message in {
-        "Dear Sir,\nyours\n": "is no file of records",
+        "Dear Sir,\nyours\n": "not a file of records, not even to a cut",
+        "Dear Sir": "holds no whole record; name another file, or remove it",
         '{"record": "song"}\n': "holds a record of another form: 'song' is not one of",
+        '{"record": "song"}\n{"rec': "holds a record of another form: 'song' is not one of",
     }.items():
         out.write_text(text)
         result = run("causal", "--backends", "eager", "--out", str(out))
@@ -197,15 +221,21 @@ def test_a_file_from_elsewhere_is_not_gone_on_with(changed: str, tmp_path: Path)
     header, *rows = record.read(out)
     header["environment"][changed] = "another"
     record.write(out, [header, *rows])
+    out.write_bytes(out.read_bytes()[:-10])
+    before = out.read_bytes()
     result = run(*common)
-    assert result.exit_code == 2
+    assert result.exit_code == 2 and out.read_bytes() == before
     assert f"'{changed}': 'another'" in result.output and "name another file" in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize(
     ("message", "left"),
-    [("its process ended with code -9", 1), ("RuntimeError: it does not compile", 0)],
-    ids=["ended from outside", "failed by itself"],
+    [
+        ("its process ended with code -9", 1),
+        ("what takes the times failed: CUDA out of memory", 1),
+        ("RuntimeError: it does not compile", 0),
+    ],
+    ids=["ended from outside", "no room", "failed by itself"],
 )
 def test_what_a_process_did_not_come_to_is_measured_again(message: str, left: int, tmp_path: Path) -> None:
     out = tmp_path / "ended.jsonl"

@@ -171,6 +171,19 @@ def test_whole_groups() -> None:
     assert not whole_groups(rows[:half] + [row | {"run_id": "b"} for row in rows[half:]], CHEAP)
 
 
+def test_a_clock_that_fails_is_no_ways_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(*arguments: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(measure, "in_turns", no_room)
+    rows = [row | {"run_id": "a"} for row in rows_of(SMALL, CHEAP, "cpu", SHORT)]
+    assert {(row["backend"], row["what"]) for row in rows} == expected_rows(CHEAP)
+    for row in rows:
+        record.validate(row)
+        assert row["status"] == "failed" and row["message"] == "what takes the times failed: CUDA out of memory"
+    assert not whole_groups(rows, CHEAP)
+
+
 @pytest.mark.parametrize("passes", [("forward",), ("backward",), ("forward", "forward_backward")], ids=str)
 def test_some_passes_alone(passes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     gates: list[measure.Gate] = []
