@@ -58,8 +58,6 @@ class Choice:
 
     def __post_init__(self) -> None:
         """Raise click.UsageError for what is not there, with near misses."""
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise click.UsageError("torch finds no card; --device cpu measures without one")
         if not self.budget >= 0:
             raise click.UsageError(f"--budget is a number of seconds, got {self.budget:g}; leave it out for the usual")
         suites = SUITES[self.device]
@@ -127,7 +125,12 @@ def run(choice: Choice, header: dict[str, Any], out: Path | None) -> None:
         choice: What to measure.
         header: The environment record of this run.
         out: File to write to. What an earlier run on it measured whole is not measured again.
+
+    Raises:
+        click.UsageError: There is no such device, or the file is not one to go on with.
     """
+    if choice.device == "cuda" and not torch.cuda.is_available():
+        raise click.UsageError("torch finds no card; --device cpu measures without one")
     before = _taken_up(out, header) if out is not None and out.exists() else []
     of_this_file = (row for row in before if row["record"] == "attention" and is_of_this_file(row))
     done = measure.whole_groups(of_this_file, choice.way_names, choice.passes)

@@ -19,6 +19,16 @@ WIDER_THAN_THE_WINDOW = "document.documentElement.scrollWidth - document.documen
 OPEN_ALL = "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
 
 
+COLOURED_ALIKE = {f"gallery/{entry.name}" for entry in catalogue()} - {
+    "gallery/sliding_window",  # a band, and what the readme shows first
+    "gallery/document",  # tensors to choose among
+    "gallery/neighborhood",  # a canvas
+    "gallery/alibi",  # a score
+    "gallery/t5_bucket",  # a table, and records of an earlier file
+}
+"""Pages of recipes, made by one program with one set of colours: contrast is looked at on the others of them."""
+
+
 def paths() -> list[str]:
     """Every page, from the site's root: those written by hand, and those that a program writes."""
     sources = ROOT / "docs" / "pages"
@@ -51,7 +61,7 @@ def test_a_page_is_quiet_fits_and_has_no_grave_problem_for_anyone(one_page: Visi
     assert page.locator("h1").count() == 1
     page.evaluate(OPEN_ALL)
     settle(page)
-    assert grave_problems(page) == []
+    assert grave_problems(page, colours=path not in COLOURED_ALIKE) == []
     page.set_viewport_size(TELEPHONE)
     settle(page)
     assert page.evaluate(WIDER_THAN_THE_WINDOW) <= 0
