@@ -177,7 +177,7 @@ def _header(command: str, commit: str | None, device: str) -> dict[str, Any]:
 def _run_block_masks(what: str, out: Path | None, commit: str | None, **options: Any) -> None:
     """One record a cell: on a CPU each in a process of its own, on a card all in one."""
     if options["suite"] != CARD_SUITE and (options["device"] == "cuda" or options["budget"] is not None):
-        raise click.UsageError(f"--device cuda and --budget are for --suite {CARD_SUITE}")
+        raise click.UsageError(f"--device cuda and --budget are for --suite {CARD_SUITE}; add it, or leave them out")
     options["budget"] = CARD_BUDGET if options["budget"] is None else options["budget"]
     choice = Choice(what, **options | {"device": options["device"] or "cuda"})
     header = _header(choice.command, commit, choice.device)
@@ -289,7 +289,9 @@ def tune(paths: tuple[Path, ...], against: Path | None, out: Path | None) -> Non
         table = attention_tune.table_of(row for path in paths for row in _records(path))
         later = [] if against is None else _records(against)
         if any(row["environment"]["card"] != table.card for row in later if row["record"] == "environment"):
-            raise click.UsageError(f"{against}: the later run must be on {table.card}, as the table is")
+            raise click.UsageError(
+                f"{against}: the later run must be on {table.card}, as the table is; name one that is"
+            )
         regrets = sorted(attention_tune.regrets(table, later), key=lambda regret: -regret.share)
     except (ValueError, UnknownEntryError) as error:
         raise click.UsageError(str(error.args[0])) from None
@@ -323,12 +325,12 @@ def _records(path: Path) -> list[dict[str, Any]]:
         records = list(record.read(path))
     except jsonschema.ValidationError as error:
         raise click.UsageError(
-            f"{path}: a record is not of the form in benchmarks/schema.json: {error.message}"
+            f"{path}: a record is not of the form in benchmarks/schema.json: {error.message}; name another file"
         ) from None
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if not records or records[0]["record"] != "environment":
-        raise click.UsageError(f"{path}: it does not begin with the record of a run, as files that --out names do")
+        raise click.UsageError(f"{path}: it does not begin with the record of a run; name a file that run --out wrote")
     return records
 
 

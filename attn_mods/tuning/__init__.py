@@ -25,6 +25,8 @@ FORWARD, TRAINING = "forward", "forward_backward"
 STANDS_IN = {"float16": "bfloat16"}
 REMEDY = "make it from records by python -m benchmarks tune, or remove it and a fixed order decides"
 LONGEST_MS, LARGEST_SIZE = 1e9, 2**62
+"""What a table holds is below: eleven days, and a number of 64 bits."""
+
 OTHER_HALF_TYPE = 0.5
 """How far off a measurement in the other half type is, in doublings of a size."""
 

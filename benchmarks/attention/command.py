@@ -77,7 +77,8 @@ class Choice:
         unknown = [way for way in self.ways if way not in WAYS]
         if unknown:
             raise click.UsageError(f"there is no backend {', '.join(unknown)}; use some of {', '.join(WAYS)}")
-        if not self.groups():
+        shapes = suites[self.suite].shapes
+        if shapes and self.lengths and not any(shape.kv_len in self.lengths for shape in shapes):
             lengths = ", ".join(map(str, self.lengths))
             raise click.UsageError(f"suite {self.suite} has nothing of {lengths} tokens; leave --length out for all")
 
@@ -108,10 +109,10 @@ class Choice:
         cases, lengths = self.cases or suite.cases, self.lengths or suite.lengths
         return groups(names, replace(suite, cases=cases, lengths=lengths))
 
-    def of_fixed_lengths(self) -> list[str]:
-        """The entries among them whose parameters are made for lengths of their own."""
-        fixed = {group.entry for group in self.groups() if am.info(group.entry).cases[group.case].lengths is not None}
-        return sorted(fixed)
+
+def _of_fixed_lengths(groups: Sequence[Group]) -> list[str]:
+    """The entries whose parameters are made for lengths of their own."""
+    return sorted({each.entry for each in groups if am.info(each.entry).cases[each.case].lengths is not None})
 
 
 def _every_entry() -> tuple[str, ...]:
@@ -134,9 +135,10 @@ def run(choice: Choice, header: dict[str, Any], out: Path | None) -> None:
     before = _taken_up(out, header) if out is not None and out.exists() else []
     of_this_file = (row for row in before if row["record"] == "attention" and is_of_this_file(row))
     done = measure.whole_groups(of_this_file, choice.way_names, choice.passes)
-    left = [group for group in choice.groups() if measure.key_of(group.described()) not in done]
-    if choice.lengths and choice.of_fixed_lengths():
-        click.echo(f"--length does not change {', '.join(choice.of_fixed_lengths())}, whose parameters fix the lengths")
+    wanted = choice.groups()
+    left = [group for group in wanted if measure.key_of(group.described()) not in done]
+    if choice.lengths and (fixed := _of_fixed_lengths(wanted)):
+        click.echo(f"--length does not change {', '.join(fixed)}, whose parameters fix the lengths")
     if done:
         click.echo(f"{out}: {len(done)} groups are measured already, {len(left)} are left")
     records: list[dict[str, Any]] = [header]
@@ -184,8 +186,6 @@ def _kept(out: Path) -> tuple[list[dict[str, Any]], bool]:
     """The whole records of a file, and whether it holds nothing else, so that more can be appended."""
     try:
         before = list(record.read(out))
-    except jsonschema.ValidationError:
-        raise
     except ValueError:
         return list(record.read_to_the_cut(out)), False
     ends_with_a_line = out.suffix == ".gz" or out.read_bytes().endswith(b"\n")
